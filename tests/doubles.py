@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from holdfast.engine.engine import Engine
 from holdfast.queue.base import BaseQueue
 from holdfast.store.common.clock import Clock
-from holdfast.store.contract import JOBS, NO_WAKE, Capabilities, Changes, ReadTxn, Report, Store, Txn
+from holdfast.store.contract import JOBS, NO_WAKE, Capabilities, Changes, ReadTxn, Store, StoreReport, Txn
 from holdfast.store.memory.store import MemoryStore
 
 T = TypeVar("T")
@@ -66,7 +66,7 @@ class Passing:
         """Be seen by all who share the store."""
         return self.store.appear(name)
 
-    def report(self) -> Report:
+    def report(self) -> StoreReport:
         """Passed on."""
         return self.store.report()
 

@@ -82,7 +82,7 @@ def fill(served: Served) -> dict[str, int]:
     for task in ("resize", "fetch"):
         (claimed,) = ask(c.Claim(tasks=(task,), lease_ms=600_000))
         hold = c.hold_of(claimed.job)
-        ask(c.Log(hold=hold, lines=("reading", "writing")))
+        ask(c.WriteLog(hold=hold, lines=("reading", "writing")))
         if task == "resize":
             ask(c.Answer(hold=hold, code=Code.ERROR, error="ValueError: bad", traceback="Traceback …"))
         else:

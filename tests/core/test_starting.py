@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from holdfast.core import rules
-from holdfast.core.job import Children, Code, Job, Outcome, Place, Progress
+from holdfast.core.job import Children, Code, Job, JobProgress, Outcome, Place
 from holdfast.core.starting import starts_plainly
 from holdfast.store.contract import ClaimQuery, leased
 
@@ -30,7 +30,7 @@ _PARTS = {
     "expires_at": (0, NOW_MS + 1),
     "retry_after": (0, 60_000),
     "timeout_ms": (0, 1_000),
-    "progress": (None, Progress(fraction=0.5)),
+    "progress": (None, JobProgress(fraction=0.5)),
     "has_result": (False, True),
     "losses": (0, 1),
     "attempts": (0, 3),

@@ -8,7 +8,7 @@ import msgspec
 from holdfast.core import ids
 from holdfast.core.commands import NewJob
 from holdfast.core.defaults import Defaults
-from holdfast.core.job import Backoff, Children, Code, Job, Outcome, Place, Progress, State
+from holdfast.core.job import Backoff, Children, Code, Job, JobProgress, Outcome, Place, State
 from holdfast.core.limits import Domain, Limit, TaskLoad
 from holdfast.core.notes import JobLog, LogLine, StepResult
 from holdfast.core.schedule import Schedule
@@ -63,7 +63,7 @@ FULL = Job(
     cancel_requested=True,
     ended=State.FAILED,
     reason="r",
-    progress=Progress(fraction=0.5, note="p"),
+    progress=JobProgress(fraction=0.5, note="p"),
     outcome=Outcome(code=Code.OK, at=28, exit_code=200, error="e", traceback="b"),
     errors=(Outcome(code=Code.ERROR, at=29),),
     size=30,

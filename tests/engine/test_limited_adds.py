@@ -11,7 +11,7 @@ from holdfast.engine.engine import Engine
 from holdfast.store.contract import Store
 from holdfast.store.postgres.connection import OwnConnection
 from holdfast.store.postgres.store import PostgresStore
-from holdfast.store.redis.connection import Server
+from holdfast.store.redis.connection import RedisServer
 from holdfast.store.redis.store import RedisStore
 from holdfast.store.sqlite.driver_stdlib import StdlibConnection
 from holdfast.store.sqlite.store import SqliteStore
@@ -67,7 +67,7 @@ def asked(kind, request, tmp_path, monkeypatch):
         link, names = OwnConnection, ("execute", "execute_numbered")
     else:
         store = RedisStore(request.getfixturevalue("redis_url"))
-        link, names = Server, ("send",)
+        link, names = RedisServer, ("send",)
     with closing(store):
         yield Asked(store, monkeypatch, link, *names)
 

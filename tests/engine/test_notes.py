@@ -34,7 +34,7 @@ def step(rig: Rig, job: Job, name: str = "a", result: str = "1") -> Job:
 
 def log(rig: Rig, job: Job, *lines: str) -> Job:
     """Lines that were logged."""
-    after: Job = rig.ok(c.Log(hold=hold(job), lines=lines))
+    after: Job = rig.ok(c.WriteLog(hold=hold(job), lines=lines))
     return after
 
 
@@ -149,7 +149,7 @@ def test_who_is_late_neither_steps_nor_logs(rig):
 
     replies = rig.do(
         c.Step(hold=hold(late), name="a", result="1"),
-        c.Log(hold=hold(late), lines=("a",)),
+        c.WriteLog(hold=hold(late), lines=("a",)),
         c.Answer(hold=hold(late), lines=("b",)),
     )
 

@@ -41,7 +41,7 @@ class Filled:
         hold = c.hold_of(parent.job)
         (self.child_id,) = ask(c.Add(jobs=(c.NewJob(task="child", parent_id=self.parent_id),), hold=hold))
         ask(c.Step(hold=hold, name="first", result="[1]"))
-        ask(c.Log(hold=hold, lines=("a line",)))
+        ask(c.WriteLog(hold=hold, lines=("a line",)))
         ask(c.Answer(hold=hold, code=Code.RETRY, delay_ms=0, counts=False))
         self.unique = c.NewJob(task="held", data=b"\xff\x00", domain=b"d", unique=b"k")
         (self.held_id,) = ask(c.Add(jobs=(self.unique,)))

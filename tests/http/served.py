@@ -15,7 +15,7 @@ from holdfast.engine.connection import open_connection
 from holdfast.serve.config import Options
 from holdfast.serve.guard import Guard
 from holdfast.serve.http.service import HttpService
-from holdfast.serve.service import Address
+from holdfast.serve.service import ListenAddress
 
 SECONDS = 30
 
@@ -92,7 +92,7 @@ class Served:
         self._thread = threading.Thread(target=self._loop.run_forever, name="http server")
         self._thread.start()
         self.connection = open_connection(open_store, rng=random.random)
-        self._options = Options(store="", http=Address("127.0.0.1", 0), **options)
+        self._options = Options(store="", http=ListenAddress("127.0.0.1", 0), **options)
         self.service, self.address = self._run(self._start())
 
     async def _start(self) -> tuple[HttpService, tuple[str, int]]:

@@ -119,7 +119,7 @@ class Neighbour:
             ask(c.Answer(hold=c.hold_of(one.job), **answer))
         (self.running,) = ask(c.Claim(tasks=(f"{MARK}-2",), tenant="a", lease_ms=DAY_MS))
         self.hold = c.hold_of(self.running.job)
-        ask(c.Log(hold=self.hold, lines=(MARK,)))
+        ask(c.WriteLog(hold=self.hold, lines=(MARK,)))
         ask(c.Step(hold=self.hold, name=MARK, result="1"))
         ask(c.SetLimit(domain=MARK.encode(), tenant="a", limit=Limit(concurrency=0)))
         ask(c.SetLimit(domain=f"{MARK}*".encode(), tenant="a", limit=Limit(rate=1.0)))

@@ -12,7 +12,7 @@ from holdfast.journal.connection import JournalMaker
 from holdfast.queue.queue import Queue
 from holdfast.serve.config import Options
 from holdfast.serve.dashboard import trials
-from holdfast.serve.service import Address
+from holdfast.serve.service import ListenAddress
 from tests.http.test_dashboard import send, sign_in, token_of
 from tests.journal.test_queue import Away
 from tests.queue_suite.tools import until
@@ -87,7 +87,7 @@ def test_a_trial_does_not_last_as_long_as_its_author_likes(monkeypatch):
 )
 def test_private_hosts_are_for_users_of_this_machine(http, token_always, reached):
     """A server that always asks for a token may be behind a proxy, and its clients anywhere."""
-    options = Options(store="jobs.db", http=Address(http, 80), token_always=token_always)
+    options = Options(store="jobs.db", http=ListenAddress(http, 80), token_always=token_always)
 
     assert options.private_hosts is reached
 

@@ -206,7 +206,7 @@ held_verbs = _often(
     (1, _plans(c.Extend, 1, _each(lease_ms=(10, MINUTE_MS), ran_ms=(0, 700)), hold=_HOLD, lease_ms=1_000)),
     (1, _plans(c.Report, 1, _each(fraction=(0.0, 1.0), note=("half",)), hold=_HOLD, fraction=0.5)),
     (1, _plans(c.Step, 2, _each(name=("b",), result=("[1]", _LONG)), hold=_HOLD, name="a", result="1")),
-    (1, _plans(c.Log, 1, _each(lines=_LINES), hold=_HOLD, lines=("begun",))),
+    (1, _plans(c.WriteLog, 1, _each(lines=_LINES), hold=_HOLD, lines=("begun",))),
 )
 _UPDATES = _each(data=_BODIES, priority=_PRIORITIES, run_at=_MOMENTS, task=TASKS)
 _UPDATES += _each(repeat=("", *_REPEATS, *_ENDLESS))

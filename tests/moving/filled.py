@@ -66,7 +66,7 @@ def fill(queue: Queue) -> list[Job]:
     _log(queue)
     running = [job for task in ("resize", "call", "plain") for job in queue.claim([task], renew=False)]
     running[0].progress(0.5, "half way")
-    queue.connection.ask(c.Log(hold=running[0]._lease.hold, lines=("one", "two")))
+    queue.connection.ask(c.WriteLog(hold=running[0]._lease.hold, lines=("one", "two")))
     queue.connection.ask(c.Step(hold=running[0]._lease.hold, name="a", result="1"))
     return [queue.get(job.id) for job in running]
 
@@ -75,7 +75,7 @@ def _work(queue: Queue) -> None:
     for task, result in (("raw", b"\xff\x00"), ("once", {"ok": True}), ("empty", "")):
         job = queue.next([task], renew=False)
         assert job is not None
-        queue.connection.ask(c.Log(hold=job._lease.hold, lines=(task,)))
+        queue.connection.ask(c.WriteLog(hold=job._lease.hold, lines=(task,)))
         job.done(result)
     whole, broken = queue.next(["whole"], renew=False), queue.next(["broken"], renew=False)
     assert whole is not None

@@ -3,7 +3,7 @@
 import pytest
 
 import holdfast
-from holdfast.store.redis.connection import Connection
+from holdfast.store.redis.connection import RedisConnection
 from holdfast.store.redis.store import RedisStore
 from tests.programs import or_skip
 from tests.queue_suite.tools import complaints, upkeep
@@ -52,12 +52,12 @@ def server(request):
 def messages(monkeypatch):
     """The messages that this process has sent: of each the commands, and the replies to them."""
     sent = []
-    exchange = Connection.exchange
+    exchange = RedisConnection.exchange
 
     def noting(connection, commands):
         replies = exchange(connection, commands)
         sent.append((commands, replies))
         return replies
 
-    monkeypatch.setattr(Connection, "exchange", noting)
+    monkeypatch.setattr(RedisConnection, "exchange", noting)
     return sent

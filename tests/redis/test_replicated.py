@@ -7,7 +7,7 @@ import pytest
 
 from holdfast.core.errors import Unavailable
 from holdfast.store.redis import store as store_module
-from holdfast.store.redis.connection import Connection
+from holdfast.store.redis.connection import RedisConnection
 from holdfast.store.redis.store import RedisStore
 from holdfast.testing.stores.making import a_job, add
 from tests.programs import or_skip
@@ -156,7 +156,7 @@ def test_a_commit_whose_reply_was_lost_and_that_no_replica_has_is_told(replica, 
 
 def lose_the_next_reply(monkeypatch):
     """The next commit is done, and its connection breaks before anybody hears of it."""
-    exchange = Connection.exchange
+    exchange = RedisConnection.exchange
     cut: list[object] = []
 
     def broken(connection, commands):
@@ -165,4 +165,4 @@ def lose_the_next_reply(monkeypatch):
         cut.extend(exchange(connection, commands[:-1]))
         raise ConnectionResetError("cut")
 
-    monkeypatch.setattr(Connection, "exchange", broken)
+    monkeypatch.setattr(RedisConnection, "exchange", broken)

@@ -9,12 +9,12 @@ from collections.abc import Callable
 
 from holdfast.engine.connection import Connection, ConnectionMaker, StoreConnection
 from holdfast.engine.engine import Engine
-from holdfast.remote.address import Address as RemoteAddress
+from holdfast.remote.address import ServerAddress as RemoteAddress
 from holdfast.remote.connection import RemoteConnection
 from holdfast.serve.grpc.service import GrpcService
 from holdfast.serve.grpc.stream import Stream
 from holdfast.serve.guard import Guard
-from holdfast.serve.service import Address
+from holdfast.serve.service import ListenAddress
 from holdfast.store.contract import Store
 
 # How long a server may take to start or to end.
@@ -40,7 +40,7 @@ class Served:
     async def _run(self) -> None:
         self._loop, self._stopping = asyncio.get_running_loop(), asyncio.Event()
         self._guard = Guard(self.connection, always=self._always)
-        door = self._door = GrpcService(self.connection, self._guard, Address("127.0.0.1", self.port))
+        door = self._door = GrpcService(self.connection, self._guard, ListenAddress("127.0.0.1", self.port))
         await door.start()
         self.port = door.port
         self._ready.set()

@@ -11,7 +11,7 @@ from holdfast.engine.connection import StoreConnection
 from holdfast.engine.done import Done
 from holdfast.engine.engine import Engine
 from holdfast.engine.ticket import Ticket
-from holdfast.remote.address import Address
+from holdfast.remote.address import ServerAddress
 from holdfast.remote.connection import RemoteConnection
 from tests.model.model import Model, Process
 from tests.remote.served import Served
@@ -52,7 +52,7 @@ class RemoteEngine:
     def __init__(self, connection: StoreConnection) -> None:
         self.connection, self.ids = connection, connection.engine.ids
         self.served = Served(connection)
-        self.client = RemoteConnection(Address("127.0.0.1", self.served.port))
+        self.client = RemoteConnection(ServerAddress("127.0.0.1", self.served.port))
         # The memory store makes its ids itself: for these to be the same, so must the server.
         self.client._link._has_ids = lambda ask: True  # type: ignore[method-assign]
         self._done: list[Done] = []

@@ -12,7 +12,7 @@ from typing import Any
 from holdfast.core import commands as c
 from holdfast.engine.connection import open_connection
 from holdfast.serve.bedrock.port import Port
-from holdfast.serve.bedrock.server import Server
+from holdfast.serve.bedrock.server import PortServer
 
 SECONDS = 30
 
@@ -133,7 +133,7 @@ class Served:
 
     async def _run(self):
         self._loop, self._stopping = asyncio.get_running_loop(), asyncio.Event()
-        self.server = Server(Port(self.committer, **self._options), self.logged.append)
+        self.server = PortServer(Port(self.committer, **self._options), self.logged.append)
         (address,) = await self.server.start("127.0.0.1", 0)
         host, _, number = address.rpartition(":")
         self.address = (host, int(number))

@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from holdfast.serve.bedrock.server import Connection
+from holdfast.serve.bedrock.server import PortConnection
 from tests.queue_suite.tools import until
 from tests.serve.clients import Client, request
 from tests.serve.test_server import NOTHING
@@ -103,7 +103,7 @@ def test_a_job_is_back_at_once_if_its_client_has_gone_while_the_reply_was_writte
     """The server is told that the client has ended, not that the reply was refused."""
     job_id = client.ok("CreateJob", name="foo")["jobID"]
     other, writing, gone = Client(served.address), threading.Event(), threading.Event()
-    flush = Connection._flush
+    flush = PortConnection._flush
 
     def late(connection):
         writing.set()
@@ -111,7 +111,7 @@ def test_a_job_is_back_at_once_if_its_client_has_gone_while_the_reply_was_writte
         flush(connection)
 
     with monkeypatch.context() as patched:
-        patched.setattr(Connection, "_flush", late)
+        patched.setattr(PortConnection, "_flush", late)
         other.send(request("GetJob", name="foo"))
         assert writing.wait(30)
         other.close()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 import click
 
 from ..core.bounds import PAGE_JOBS
-from .words import JobId, Key, ScheduleName, Task, state_option
+from .words import JobId, Key, ScheduleName, TaskName, state_option
 
 if TYPE_CHECKING:
     from ..core.job import Job
@@ -40,7 +40,7 @@ def selecting(*, archived: bool = True) -> Callable[[F], F]:
     """Give a command the options of a `Selection`."""
     options = [
         state_option("Jobs in this state."),
-        click.option("--task", type=Task(), metavar="NAME", help="Jobs of this task."),
+        click.option("--task", type=TaskName(), metavar="NAME", help="Jobs of this task."),
         click.option("--domain", type=Key(), metavar="NAME", help="Jobs of this domain."),
         click.option("--parent", type=JobId(), metavar="ID", help="Children of this job."),
         click.option(

@@ -46,7 +46,7 @@ class Key(ParamType):
         return value if isinstance(value, bytes) else os.fsencode(value)
 
 
-class Task(ParamType):
+class TaskName(ParamType):
     """The name of a task; the shell completes the tasks of jobs in the store."""
 
     name = "task"

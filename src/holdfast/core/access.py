@@ -223,7 +223,7 @@ RULES: dict[type, tuple[tuple[Scope, ...], Confine | None]] = {
     TakeSysid: (ADD, None),
     c.Claim: (WORK, _claim),
     c.AnswerAll: (WORK, _holds),
-    **dict.fromkeys((c.Answer, c.Release, c.Extend, c.Report, c.Step, c.Log), (WORK, _hold)),
+    **dict.fromkeys((c.Answer, c.Release, c.Extend, c.Report, c.Step, c.WriteLog), (WORK, _hold)),
     **dict.fromkeys((c.StartProgress, c.MoveProgress, c.TrimLog, c.Dismiss), (WORK, _tenant)),
     c.Enlist: (WORK, _enlist),
     c.Publish: (WORK, _publish),

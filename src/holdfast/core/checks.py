@@ -8,7 +8,19 @@ from typing import Any
 import msgspec
 
 from . import bounds
-from .commands import Add, Answer, AnswerAll, Claim, Command, Log, NewJob, Report, ReserveIds, Step, Update
+from .commands import (
+    Add,
+    Answer,
+    AnswerAll,
+    Claim,
+    Command,
+    NewJob,
+    Report,
+    ReserveIds,
+    Step,
+    Update,
+    WriteLog,
+)
 from .counting import counted
 from .errors import BadInput, TooLarge
 from .glob import check_glob
@@ -182,21 +194,25 @@ def check_command(command: Command) -> None:
     if isinstance(command, ReserveIds):
         check_whole("count", command.count, 1, bounds.BATCH_JOBS)
     if isinstance(command, TakeSysid):
-        check_name("token", command.token)
-        check_whole("number", command.number, 0, SYSIDS - 1)
-        check_whole("for", command.for_ms, 0, bounds.JOURNAL_LEASE_MS)
+        _check_sysid(command)
     if isinstance(command, Report):
         _check_report(command)
     if isinstance(command, Step):
         check_name("step", command.name)
         check_body("result of a step", command.result)
-    if isinstance(command, Log | Answer):
+    if isinstance(command, WriteLog | Answer):
         check_lines(command.lines)
     if isinstance(command, Update):
         for field, check in _FIELD_CHECKS:
             value = getattr(command, field, None)
             if value is not None and value != "":
                 check(field, value)
+
+
+def _check_sysid(command: TakeSysid) -> None:
+    check_name("token", command.token)
+    check_whole("number", command.number, 0, SYSIDS - 1)
+    check_whole("for", command.for_ms, 0, bounds.JOURNAL_LEASE_MS)
 
 
 def _check_report(command: Report) -> None:

@@ -226,7 +226,7 @@ class Step(Command, frozen=True, kw_only=True):
     result: str
 
 
-class Log(Command, frozen=True, kw_only=True):
+class WriteLog(Command, frozen=True, kw_only=True):
     """Add lines to the log of a running job."""
 
     hold: Hold

@@ -131,7 +131,7 @@ class Outcome(Record, frozen=True, kw_only=True):
     wall_ms: float = 0.0
 
 
-class Progress(Record, frozen=True, kw_only=True):
+class JobProgress(Record, frozen=True, kw_only=True):
     """The progress that a running job has reported."""
 
     fraction: float
@@ -223,7 +223,7 @@ class Job(Record, frozen=True, kw_only=True):
 
     ended: State | None = None
     reason: str = ""
-    progress: Progress | None = None
+    progress: JobProgress | None = None
     outcome: Outcome | None = None
     # The last runs that did not succeed, oldest first.
     errors: tuple[Outcome, ...] = ()

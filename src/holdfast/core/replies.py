@@ -39,7 +39,7 @@ AnyCommand = (
     | c.Extend
     | c.Report
     | c.Step
-    | c.Log
+    | c.WriteLog
     | c.Update
     | c.Cancel
     | c.Requeue
@@ -79,7 +79,7 @@ REPLIES: dict[type[c.Command | q.Query], Any] = {
     # A refused answer has an error in its place, which is sent as a `Fault`.
     c.AnswerAll: list[Job | Fault],
     **dict.fromkeys(
-        (c.Answer, c.Release, c.Extend, c.Report, c.Step, c.Log, c.Update, c.Cancel, c.Requeue), Job
+        (c.Answer, c.Release, c.Extend, c.Report, c.Step, c.WriteLog, c.Update, c.Cancel, c.Requeue), Job
     ),
     **dict.fromkeys(
         (

@@ -29,7 +29,7 @@ from .bounds import MAX_TIME_MS, SUSPECT_CROWD
 from .commands import Hold
 from .counting import counted
 from .errors import BadInput, LeaseLost, Refused
-from .job import NO_CHILDREN, WAITING, Job, Outcome, Place, Progress, State, whole_second
+from .job import NO_CHILDREN, WAITING, Job, JobProgress, Outcome, Place, State, whole_second
 from .outcome import noted
 from .repeat import after_ms, next_run_ms, parse_repeat
 from .starting import start_of
@@ -287,7 +287,7 @@ def started(job: Job, *, now_ms: int, ran_ms: int | None) -> Job:
 
 def report(job: Job, *, fraction: float, note: str) -> Job:
     """Record the progress of a running job."""
-    return replace(job, progress=Progress(fraction=fraction, note=note.encode(errors="replace").decode()))
+    return replace(job, progress=JobProgress(fraction=fraction, note=note.encode(errors="replace").decode()))
 
 
 def cancel(job: Job, *, now_ms: int, force: bool = False) -> Job:

@@ -27,7 +27,7 @@ POSITION_BYTES = 128
 _FULL = ("No space left on device", "Disk quota exceeded")
 
 
-class Place(NamedTuple):
+class JournalPlace(NamedTuple):
     """A line of the journal: its segment, the offset of its group, and which line of the group it is."""
 
     segment: int
@@ -70,7 +70,7 @@ class JournalFolder:
         # The files of positions, by name.
         self._position_fds: dict[str, int] = {}
         # The positions as they were kept last; those of backlogs too.
-        self._positions: dict[str, Place] = {}
+        self._positions: dict[str, JournalPlace] = {}
         # Segments before this one were deleted; 0: not known.
         self._deleted = 0
         self._guard = threading.Lock()
@@ -99,7 +99,7 @@ class JournalFolder:
         self._lock_fd = fd
         _locked.add(self)
         for name in (POSITION, *(one.name for one in self.path.glob("backlog-*"))):
-            self._positions[name] = self.read_position(name) or Place(0, 0, 0)
+            self._positions[name] = self.read_position(name) or JournalPlace(0, 0, 0)
 
     @property
     def lock_inode(self) -> int:
@@ -145,16 +145,16 @@ class JournalFolder:
 
     # The read positions: of the journal, and of each backlog
 
-    def read_position(self, name: str = POSITION) -> Place | None:
+    def read_position(self, name: str = POSITION) -> JournalPlace | None:
         """The next line to read; None where that is not known: then it is the first."""
         with suppress(OSError, ValueError, msgspec.MsgspecError):
             raw = (self.path / name).read_bytes()
             text, _, check = raw.rstrip().rpartition(b" ")
             if crc32(text) == int(check, 16):
-                return msgspec.json.decode(text, type=Place)
+                return msgspec.json.decode(text, type=JournalPlace)
         return None
 
-    def write_position(self, place: Place, name: str = POSITION) -> None:
+    def write_position(self, place: JournalPlace, name: str = POSITION) -> None:
         """Keep the next line to read, durably."""
         text = msgspec.json.encode(place)
         raw = b"%s %08x" % (text, crc32(text))

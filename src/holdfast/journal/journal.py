@@ -17,7 +17,7 @@ from ..core.lines import adds_of_lines
 from ..engine.ticket import Ticket
 from ..store.common.clock import system_clock
 from .backlog import Backlog, backlog_name
-from .folder import JournalFolder, Place
+from .folder import JournalFolder, JournalPlace
 from .ids import JournalIds
 from .reader import JournalReader, Line
 from .writer import JournalWriter, cut_tail
@@ -113,7 +113,7 @@ class Journal:
 
     # Shards that are down
 
-    def add_backlog(self, shard: int, of: int, place: Place) -> Backlog:
+    def add_backlog(self, shard: int, of: int, place: JournalPlace) -> Backlog:
         """Keep the lines of a shard from a place on, durably, apart from the others."""
         self.folder.write_position(place, backlog_name(shard, of))
         backlog = self._open_backlog(shard, of)

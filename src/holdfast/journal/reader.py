@@ -20,7 +20,7 @@ from ..core.bounds import BATCH_BYTES
 from ..core.errors import BadInput, StoreError
 from ..core.job import Body
 from ..store.common.clock import monotonic_s
-from .folder import POSITION, JournalFolder, Place
+from .folder import POSITION, JournalFolder, JournalPlace
 from .records import Malformed, decode_runs
 from .segment import Damaged, Incomplete, Segment
 
@@ -34,7 +34,7 @@ PASSED_LINES = 100_000
 class Line(NamedTuple):
     """A job in the journal; `job` has neither its id nor its data."""
 
-    place: Place
+    place: JournalPlace
     id: int
     job: c.NewJob
     data: Body
@@ -76,12 +76,12 @@ class JournalReader:
         self._next: Line | None = None
         self._closed = False
 
-    def _start(self) -> Place:
+    def _start(self) -> JournalPlace:
         numbers = self._folder.segments()
         kept = self._kept
         if kept is not None and kept.segment in numbers:
             return kept
-        return Place(next((one for one in numbers if kept is None or one > kept.segment), 0), 0, 0)
+        return JournalPlace(next((one for one in numbers if kept is None or one > kept.segment), 0), 0, 0)
 
     # Reservations
 
@@ -120,9 +120,9 @@ class JournalReader:
             self._return(token)
 
     @property
-    def position(self) -> Place:
+    def position(self) -> JournalPlace:
         """The first line that is not known to be in the store, as it was kept last."""
-        return self._kept or Place(0, 0, 0)
+        return self._kept or JournalPlace(0, 0, 0)
 
     def close(self) -> None:
         """Keep the position; what is reserved comes back when the journal is opened again."""
@@ -143,7 +143,7 @@ class JournalReader:
         for line in found.lines if found is not None else ():
             insort(self._returned, line, key=lambda one: one.place)
 
-    def _front(self) -> Place:
+    def _front(self) -> JournalPlace:
         places = [one.lines[0].place for one in self._reserved.values() if one.lines]
         places += [line.place for line in self._returned[:1]]
         return min(places, default=self._next.place if self._next is not None else self._cursor)
@@ -190,7 +190,7 @@ class JournalReader:
                 self._lines = iter(())
                 self._set_aside(place.segment, place.offset, raw, str(error))
 
-    def _read_group(self) -> tuple[Place, bytes] | None:
+    def _read_group(self) -> tuple[JournalPlace, bytes] | None:
         """The next group, and where its first line is that was not read; None at the end."""
         while (limit := self._limit()) is not None:
             assert self._segment is not None
@@ -200,10 +200,10 @@ class JournalReader:
             except (Incomplete, Damaged):
                 following = self._segment.find_group(at.offset + 1, limit)
                 damaged = self._segment.read_raw(at.offset, following)
-                self._cursor = Place(at.segment, following, 0)
+                self._cursor = JournalPlace(at.segment, following, 0)
                 self._set_aside(at.segment, at.offset, damaged, "its checksum is wrong")
                 continue
-            self._cursor = Place(at.segment, following, 0)
+            self._cursor = JournalPlace(at.segment, following, 0)
             return at, raw
         return None
 
@@ -221,7 +221,7 @@ class JournalReader:
                 return limit
             if number >= last:
                 return None
-            self._cursor = Place(number + 1, 0, 0)
+            self._cursor = JournalPlace(number + 1, 0, 0)
 
     def _open(self, number: int, last: int) -> bool:
         """Open a segment, or the next one that is there; False: there is none."""
@@ -233,7 +233,7 @@ class JournalReader:
             self._segment.close()
         self._segment = Segment(self._folder.segment_path(number))
         if self._cursor.segment != number or self._cursor.offset < self._segment.first:
-            self._cursor = Place(number, self._segment.first, 0)
+            self._cursor = JournalPlace(number, self._segment.first, 0)
         return True
 
     def _set_aside(self, number: int, offset: int, raw: bytes, reason: str) -> None:
@@ -247,11 +247,11 @@ class JournalReader:
         )
 
 
-def _lines_of(place: Place, raw: bytes) -> Iterator[Line]:
+def _lines_of(place: JournalPlace, raw: bytes) -> Iterator[Line]:
     """The lines of a group, from the one at a place on."""
     index = 0
     for run in decode_runs(raw):
         for job_id, data in zip(run.ids, run.bodies, strict=True):
             if index >= place.line:
-                yield Line(Place(place.segment, place.offset, index), job_id, run.job, data)
+                yield Line(JournalPlace(place.segment, place.offset, index), job_id, run.job, data)
             index += 1

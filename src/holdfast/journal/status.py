@@ -8,7 +8,7 @@ from ..core.ids import unpack
 from ..core.job import Record
 from ..core.slots import shard_of
 from .backlog import backlog_name
-from .folder import JournalFolder, Place
+from .folder import JournalFolder, JournalPlace
 from .records import Malformed, count_jobs, decode_runs
 from .segment import Damaged, Incomplete, Segment
 
@@ -46,7 +46,7 @@ def read_status(path: str) -> JournalStatus:
     for count, first_id in _waiting(folder):
         waiting += count
         oldest_ms = oldest_ms or unpack(first_id).time_ms
-    kept, position = folder.read_sysid(), folder.read_position() or Place(0, 0, 0)
+    kept, position = folder.read_sysid(), folder.read_position() or JournalPlace(0, 0, 0)
     return JournalStatus(
         path=str(folder.path),
         owner=folder.owner() or 0,
@@ -65,8 +65,10 @@ def read_status(path: str) -> JournalStatus:
 
 def _waiting(folder: JournalFolder) -> Iterator[tuple[int, int]]:
     """Of each group how many lines are not in the store, and the first id; backlogs of shards count too."""
-    position = folder.read_position() or Place(0, 0, 0)
-    behind = [(folder.read_position(backlog_name(*one)) or Place(0, 0, 0), *one) for one in folder.backlogs()]
+    position = folder.read_position() or JournalPlace(0, 0, 0)
+    behind = [
+        (folder.read_position(backlog_name(*one)) or JournalPlace(0, 0, 0), *one) for one in folder.backlogs()
+    ]
     first = min([position, *(place for place, _, _ in behind)])
     for number in folder.segments():
         if number < first.segment:
@@ -77,13 +79,13 @@ def _waiting(folder: JournalFolder) -> Iterator[tuple[int, int]]:
             try:
                 for offset, raw in _groups(segment, max(start, segment.first)):
                     with suppress(Malformed):
-                        if Place(number, offset, 0) >= position:
+                        if JournalPlace(number, offset, 0) >= position:
                             # Without looking at each line: there may be millions.
                             yield count_jobs(raw)
                             continue
                         ids = [one for run in decode_runs(raw) for one in run.ids]
                         for line, job_id in enumerate(ids):
-                            place = Place(number, offset, line)
+                            place = JournalPlace(number, offset, line)
                             if place >= position or any(
                                 place >= since and shard_of(job_id, of) == shard
                                 for since, shard, of in behind

@@ -285,4 +285,4 @@ class Logbook:
     def _send(self, most: int) -> None:
         lines, self._lines = tuple(self._lines[:most]), self._lines[most:]
         if lines and self._lease.is_open:
-            self._session.send(c.Log(hold=self._lease.hold, lines=lines))
+            self._session.send(c.WriteLog(hold=self._lease.hold, lines=lines))

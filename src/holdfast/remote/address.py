@@ -30,7 +30,7 @@ CHANNEL_OPTIONS: list[tuple[str, Any]] = [
 ]
 
 
-class Address(Struct, frozen=True):
+class ServerAddress(Struct, frozen=True):
     """Where a server is, and how one gets in."""
 
     host: str
@@ -67,7 +67,7 @@ def _read(name: str) -> bytes:
         raise BadInput("file", name, needed=f"one that can be read ({error.strerror})") from None
 
 
-def parse(url: str) -> Address:
+def parse(url: str) -> ServerAddress:
     """An address, or `BadInput`."""
     try:
         parts = urlsplit(url)
@@ -79,4 +79,4 @@ def parse(url: str) -> Address:
     asked = dict(parse_qsl(parts.query))
     if unknown := asked.keys() - set(OPTIONS):
         raise BadInput("store option", min(unknown), needed=" or ".join(OPTIONS))
-    return Address(parts.hostname, port, is_secure=parts.scheme == "grpcs", **asked)
+    return ServerAddress(parts.hostname, port, is_secure=parts.scheme == "grpcs", **asked)

@@ -12,7 +12,7 @@ from ..core.queries import Query
 from ..engine.connection import Connection, ConnectionMaker
 from ..engine.ticket import Ticket, deliver
 from ..store.common.clock import monotonic_s
-from .address import Address, parse
+from .address import ServerAddress, parse
 from .ask import Ask
 from .link import PATIENCE_S, Link
 
@@ -23,7 +23,7 @@ RETENTION = "absent over grpc://: set it where the server's store is opened"
 class RemoteConnection(Connection):
     """The way to a server, for threads and coroutines."""
 
-    def __init__(self, address: Address, *, patience_s: float = PATIENCE_S) -> None:
+    def __init__(self, address: ServerAddress, *, patience_s: float = PATIENCE_S) -> None:
         self._listeners: list[Callable[[], None]] = []
         self._lock = threading.Lock()
         self._link = Link(address, changed=self._changed, give_back=self.give_back, patience_s=patience_s)

@@ -26,7 +26,7 @@ from ..engine.ticket import Ticket, deliver
 from ..proto.messages import SERVICE, Asks, Replies
 from ..store.common.clock import monotonic_s
 from ..store.common.outage import Outages
-from .address import Address
+from .address import ServerAddress
 from .ask import MESSAGE_ASKS, MESSAGE_BYTES, Ask, encoded
 from .idpool import IdPool, needs_ids
 from .settling import may_ask_again, question, settle, unsettled
@@ -52,7 +52,7 @@ class Link:
 
     def __init__(
         self,
-        address: Address,
+        address: ServerAddress,
         *,
         changed: Callable[[], None],
         give_back: Callable[[Ticket], None],

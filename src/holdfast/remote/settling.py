@@ -21,7 +21,7 @@ ONCE = (
     c.RequeueAll,
     RunSchedule,
     c.Delete,
-    c.Log,
+    c.WriteLog,
     c.CreateToken,
     c.RevokeToken,
     h.RollBackHandler,

@@ -34,7 +34,7 @@ NO_TOKEN = (
 )
 
 
-class App:
+class ServerApp:
     """The services of one process."""
 
     def __init__(self, options: Options, log: Callable[[str], None]) -> None:

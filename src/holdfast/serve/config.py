@@ -14,7 +14,7 @@ import msgspec
 
 from ..core.bounds import HTTP_BODY_BYTES, HTTP_CONNECTIONS
 from ..core.errors import BadInput
-from .service import Address, is_loopback
+from .service import ListenAddress, is_loopback
 
 # The options that a file may set, with the type that each has there.
 SETTINGS: dict[str, type | tuple[type, ...]] = {
@@ -66,9 +66,9 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     store: str
     # The folder where new jobs are durable before the store has them; "": there is none.
     journal: str = ""
-    http: Address | None = None
-    grpc: Address | None = None
-    bedrock: Address | None = None
+    http: ListenAddress | None = None
+    grpc: ListenAddress | None = None
+    bedrock: ListenAddress | None = None
     bedrock_tenant: str = ""
     # How long jobs may be out that name neither `retryAfter` nor `timeout`; None: for ever, as documented.
     bedrock_lease_ms: int | None = None
@@ -87,7 +87,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     # The key of the dashboard's sessions; "": one is made, and sessions end with the process.
     session_key: str = ""
 
-    def beyond_loopback(self) -> list[tuple[str, Address]]:
+    def beyond_loopback(self) -> list[tuple[str, ListenAddress]]:
         """The servers that other machines can reach."""
         named = (("http", self.http), ("grpc", self.grpc), ("bedrock", self.bedrock))
         return [(name, at) for name, at in named if at is not None and not is_loopback(at.host)]

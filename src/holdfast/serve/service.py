@@ -9,7 +9,7 @@ import msgspec
 from ..core.errors import BadInput
 
 
-class Address(msgspec.Struct, frozen=True):
+class ListenAddress(msgspec.Struct, frozen=True):
     """The address on which a server listens."""
 
     host: str
@@ -37,13 +37,13 @@ class Service(Protocol):
 DRAIN_S = 10.0
 
 
-def read_address(what: str, text: str) -> Address:
+def read_address(what: str, text: str) -> ListenAddress:
     """HOST:PORT, or [HOST]:PORT."""
     host, colon, number = text.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
     if not colon or not host or not number.isascii() or not number.isdigit() or int(number) > 65535:
         raise BadInput(what, text, needed="HOST:PORT, such as 127.0.0.1:8888")
-    return Address(host, int(number))
+    return ListenAddress(host, int(number))
 
 
 def is_loopback(host: str) -> bool:

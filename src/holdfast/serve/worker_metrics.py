@@ -14,7 +14,7 @@ from ..core.queries import ListWorkers
 from ..engine.connection import Connection
 from ..engine.metrics import TYPE
 from .guard import Guard, is_loopback_name
-from .service import Address, is_loopback
+from .service import ListenAddress, is_loopback
 
 # Clients at once, bytes of a request's head, and how long it may take.
 MOST_CLIENTS = 32
@@ -30,7 +30,7 @@ STATUSES: tuple[tuple[type[HoldfastError], HTTPStatus], ...] = (
 class WorkerMetricsServer:
     """Listens at one address."""
 
-    def __init__(self, address: Address, connection: Connection, render: Callable[[], bytes]) -> None:
+    def __init__(self, address: ListenAddress, connection: Connection, render: Callable[[], bytes]) -> None:
         self._address, self._render = address, render
         self._loopback = is_loopback(address.host)
         if not self._loopback:
@@ -48,7 +48,7 @@ class WorkerMetricsServer:
         except OSError as error:
             needed = f"an address that is free ({error.strerror})"
             raise BadInput("metrics", str(self._address), needed=needed) from None
-        return [str(Address(*one.getsockname()[:2])) for one in self._server.sockets]
+        return [str(ListenAddress(*one.getsockname()[:2])) for one in self._server.sockets]
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._clients += 1
@@ -92,7 +92,7 @@ class WorkerMetricsServer:
             raise Forbidden("the metrics of a worker are of all tenants, and the token is of one")
 
 
-def _check_has_tokens(address: Address, connection: Connection) -> None:
+def _check_has_tokens(address: ListenAddress, connection: Connection) -> None:
     try:
         _ = connection.engine
     except BadInput:

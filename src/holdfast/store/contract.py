@@ -371,7 +371,7 @@ class Capabilities(NamedTuple):
     is_sharded: bool = False
 
 
-class Report(NamedTuple):
+class StoreReport(NamedTuple):
     """Version, settings and sizes of a store; and problems, each with its fix."""
 
     facts: dict[str, str]
@@ -425,7 +425,7 @@ class Store(Protocol):
         No job or row is written. False if the store cannot tell which processes are running.
         """
 
-    def report(self) -> Report:
+    def report(self) -> StoreReport:
         """The state of the store, which is opened for it; nothing is written."""
 
     def close(self) -> None:

@@ -58,7 +58,7 @@ class Orders(Protocol):
         """
 
 
-class Served(NamedTuple):
+class NewTurns(NamedTuple):
     """The turns that a claim gives to pairs and tenants."""
 
     pairs: dict[Pair, int]
@@ -135,7 +135,7 @@ def _pages(orders: Orders, query: WaitingQuery) -> Iterator[list[str]]:
         last = page[-1]
 
 
-def served(jobs: Sequence[Job], query: ClaimQuery, last: int) -> Served:
+def served(jobs: Sequence[Job], query: ClaimQuery, last: int) -> NewTurns:
     """The turns of the pairs and tenants of claimed jobs, numbered from `last` + 1.
 
     A tenant or task that got fewer jobs has an earlier turn, and so comes first the next time. The order of
@@ -152,7 +152,7 @@ def served(jobs: Sequence[Job], query: ClaimQuery, last: int) -> Served:
     order = sorted(of_pair, key=lambda p: (of_tenant[p[0]], first[p[0]], of_pair[p], spot[p]))
     pairs = {pair: last + n for n, pair in enumerate(order, start=1)}
     # A tenant gets the turn of the last of its tasks, so no task has a later turn than its tenant.
-    return Served(pairs, {tenant: turn for (tenant, _), turn in pairs.items()})
+    return NewTurns(pairs, {tenant: turn for (tenant, _), turn in pairs.items()})
 
 
 def is_sweep(before: int, after: int) -> bool:

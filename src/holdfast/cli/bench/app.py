@@ -19,7 +19,7 @@ def started() -> float:
     return monotonic_s()
 
 
-class App:
+class BenchApp:
     """A queue with the two tasks."""
 
     def __init__(self, url: str) -> None:
@@ -29,4 +29,4 @@ class App:
 
 
 # What the worker of a measure loads.
-queue = App(os.environ.get(STORE, "memory://")).queue
+queue = BenchApp(os.environ.get(STORE, "memory://")).queue

@@ -15,9 +15,9 @@ from typing import NamedTuple
 
 from ...core.errors import HoldfastError
 from ...store.common.clock import monotonic_s
-from .app import App
-from .places import Place
-from .worker import Worker, worker
+from .app import BenchApp
+from .places import BenchPlace
+from .worker import BenchWorker, worker
 
 BULK = 1_000
 # About 100 bytes of JSON.
@@ -40,7 +40,7 @@ class Figure(NamedTuple):
 class Bench:
     """Where to create stores, and how many jobs to use."""
 
-    def __init__(self, place: Place, *, scale: float) -> None:
+    def __init__(self, place: BenchPlace, *, scale: float) -> None:
         self.place, self.scale = place, scale
 
     def jobs(self, full: int, *, of: int = 1) -> int:
@@ -48,10 +48,10 @@ class Bench:
         return max(round(full * self.scale / of), 1) * of
 
     @contextmanager
-    def app(self) -> Iterator[App]:
+    def app(self) -> Iterator[BenchApp]:
         """The tasks on a new store, with everything imported."""
         with self.place.store() as url:
-            app = App(url)
+            app = BenchApp(url)
             with app.queue as queue:
                 app.noop.add(*DATA)
                 job = queue.next(["noop"])
@@ -115,7 +115,7 @@ def latency(bench: Bench) -> float:
         return statistics.median(_latency_ms(app, running) for _ in range(trials))
 
 
-def _latency_ms(app: App, running: Worker) -> float:
+def _latency_ms(app: BenchApp, running: BenchWorker) -> float:
     sleep(IDLE_S)
     added_s = monotonic_s()
     job = app.started.add()
@@ -126,7 +126,7 @@ def _latency_ms(app: App, running: Worker) -> float:
         raise
 
 
-def _fill(app: App, count: int) -> None:
+def _fill(app: BenchApp, count: int) -> None:
     for start in range(0, count, BULK):
         app.noop.add_many([DATA] * min(BULK, count - start))
 

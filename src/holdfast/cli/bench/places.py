@@ -19,7 +19,7 @@ SWEPT_KEYS = 1_000
 POSTGRES_SETTINGS = ("fsync", "synchronous_commit", "shared_buffers")
 
 
-class Place(Protocol):
+class BenchPlace(Protocol):
     """One kind of store, and where to create new ones."""
 
     def settings(self) -> str:
@@ -29,7 +29,7 @@ class Place(Protocol):
         """The address of a new store, which is removed at the end."""
 
 
-def place_of(url: str | None, folder: Path | None) -> Place:
+def place_of(url: str | None, folder: Path | None) -> BenchPlace:
     """The place for a store's address; None: SQLite, in a folder or among the temporary files."""
     scheme = "sqlite" if url is None or "://" not in url else url.partition("://")[0]
     make = _PLACES.get(scheme)
@@ -169,7 +169,7 @@ class GrpcPlace:
                     server.terminate()
 
 
-_PLACES: dict[str, Callable[[str | None, Path | None], Place]] = {
+_PLACES: dict[str, Callable[[str | None, Path | None], BenchPlace]] = {
     "sqlite": SqlitePlace,
     **dict.fromkeys(POSTGRES, PostgresPlace),
     **dict.fromkeys(REDIS, RedisPlace),

@@ -13,7 +13,7 @@ from typing import IO
 from ...core.counting import counted
 from ...core.errors import HoldfastError
 from ...store.common.clock import monotonic_s
-from .app import STORE, App
+from .app import STORE, BenchApp
 
 # How long a worker may take to start, or a drain to end.
 PATIENCE_S = 600.0
@@ -22,10 +22,10 @@ LOOK_S, SELDOM_S = 0.005, 0.1
 SHOWN_BYTES = 1_000
 
 
-class Worker:
+class BenchWorker:
     """A worker that runs the jobs of an application."""
 
-    def __init__(self, app: App, process: "subprocess.Popen[bytes]", stderr: IO[bytes]) -> None:
+    def __init__(self, app: BenchApp, process: "subprocess.Popen[bytes]", stderr: IO[bytes]) -> None:
         self._app, self._process, self._stderr = app, process, stderr
 
     def said(self) -> str:
@@ -47,7 +47,7 @@ class Worker:
 
 
 @contextmanager
-def worker(app: App) -> Iterator[Worker]:
+def worker(app: BenchApp) -> Iterator[BenchWorker]:
     """A worker that has run its first job; it is stopped at the end of the block, also after an interrupt."""
     command = [sys.executable, "-m", "holdfast", "worker", "holdfast.cli.bench.app:queue"]
     process: subprocess.Popen[bytes] | None = None
@@ -55,7 +55,7 @@ def worker(app: App) -> Iterator[Worker]:
         try:
             with _signals_deferred():
                 process = subprocess.Popen(command, env=os.environ | {STORE: app.queue.url}, stderr=stderr)
-            running = Worker(app, process, stderr)
+            running = BenchWorker(app, process, stderr)
             app.started.add()
             running.wait_until_finished("started", 1)
             yield running

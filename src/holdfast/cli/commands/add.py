@@ -7,11 +7,11 @@ import click
 from ..options import arg_option, chosen, job_options
 from ..output import answer, emit, say
 from ..session import Session, settings
-from ..words import Task, data_of
+from ..words import TaskName, data_of
 
 
 @click.command()
-@click.argument("task", required=False, type=Task())
+@click.argument("task", required=False, type=TaskName())
 @click.argument("data", nargs=-1, metavar="[DATA]")
 @arg_option
 @click.option("--file", metavar="FILE", help="Add one job for each line of a file; - is standard input.")

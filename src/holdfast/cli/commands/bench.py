@@ -17,7 +17,7 @@ from ..session import STORE, Session, settings
 
 if TYPE_CHECKING:
     from ..bench.measures import Figure
-    from ..bench.places import Place
+    from ..bench.places import BenchPlace
 
 
 @click.command()
@@ -91,7 +91,7 @@ def _progress(total: int) -> Iterator[Callable[[str, int], None]]:
         yield lambda what, rounds: bar.update(task, description=what, advance=rounds)
 
 
-def _settings(place: "Place", scale: float, rounds: int) -> dict[str, str]:
+def _settings(place: "BenchPlace", scale: float, rounds: int) -> dict[str, str]:
     system = f"{platform.system()} {platform.release()}, Python {platform.python_version()}"
     return {
         "holdfast": sys.modules["holdfast"].__version__,

@@ -10,13 +10,13 @@ from ..output import answer
 from ..pauses import pause_text, paused
 from ..selection import Selecting
 from ..session import Session, settings
-from ..words import Key, Task
+from ..words import Key, TaskName
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 
 def _what(function: F) -> F:
-    task = click.option("--task", type=Task(), metavar="NAME", help="One task.")
+    task = click.option("--task", type=TaskName(), metavar="NAME", help="One task.")
     domain = click.option("--domain", type=Key(), metavar="NAME", help="One domain.")
     return task(domain(function))
 

@@ -7,7 +7,7 @@ import click
 from ..options import arg_option, chosen, job_options
 from ..output import answer
 from ..session import Session, now_ms, settings
-from ..words import ScheduleName, Task, data_of
+from ..words import ScheduleName, TaskName, data_of
 
 if TYPE_CHECKING:
     from ...core.schedule import Schedule
@@ -17,7 +17,7 @@ _WHEN = ("cron", "every", "repeat", "tz", "catch_up", "overlap", "jitter")
 
 @click.command()
 @click.argument("name", type=ScheduleName())
-@click.argument("task", required=False, type=Task())
+@click.argument("task", required=False, type=TaskName())
 @click.argument("data", nargs=-1, metavar="[DATA]")
 @arg_option
 @click.option("--cron", metavar="LINE", help="Five fields, such as '30 4 * * 1-5', or @daily, @hourly …")

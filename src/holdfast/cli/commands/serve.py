@@ -13,7 +13,7 @@ from ..session import Session, settings
 
 if TYPE_CHECKING:
     from ...serve.config import Options, Tls
-    from ...serve.service import Address
+    from ...serve.service import ListenAddress
 
 HTTP, GRPC, BEDROCK = "127.0.0.1:8080", "127.0.0.1:9090", "127.0.0.1:8888"
 
@@ -110,9 +110,9 @@ def run(options: "Callable[[], Options]", log: Callable[[str], None] | None = No
         # `Query` of the job-command port needs it, perhaps hours later: fail now if it is missing.
         import apsw  # noqa: F401
 
-        from ...serve.app import App
+        from ...serve.app import ServerApp
 
-        asyncio.run(App(options(), log).run(_ready))
+        asyncio.run(ServerApp(options(), log).run(_ready))
     except ImportError as error:
         raise _lacks(error) from None
     log("done")
@@ -183,7 +183,7 @@ def _session_key(text: str) -> str:
     return text
 
 
-def read_door(name: str, text: str | None) -> "Address | None":
+def read_door(name: str, text: str | None) -> "ListenAddress | None":
     """The address of a server; None: it is not started."""
     from ...serve.service import read_address
 

@@ -103,7 +103,7 @@ def step(batch: Batch, command: c.Step) -> JobRef:
     return JobRef(job.id)
 
 
-def log(batch: Batch, command: c.Log) -> JobRef:
+def log(batch: Batch, command: c.WriteLog) -> JobRef:
     """Add to a job's log; see `Log`."""
     job = held(batch, command.hold, "log for")
     put(batch, job, notes.add_lines(batch, job, command.lines), None)
@@ -201,7 +201,7 @@ VERBS: dict[type[c.Command], Callable[[Batch, Any], Any] | None] = {
     c.Extend: extend,
     c.Report: report,
     c.Step: step,
-    c.Log: log,
+    c.WriteLog: log,
     c.Update: update,
     c.Cancel: cancel,
     c.Requeue: requeue,

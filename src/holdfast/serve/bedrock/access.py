@@ -3,7 +3,7 @@
 from ...core.access import ADD, MANAGE, READ, WORK, Grant, Scope
 from ...core.errors import RateLimited, Unauthenticated
 from ..guard import Guard
-from .parameters import Headers, Refusal
+from .parameters import Headers, PortRefusal
 
 TOKEN = "token"
 UNKNOWN = "401 Unauthorized"
@@ -25,15 +25,15 @@ class PortGuard:
         self._guard, self._tenant, self._loopback = guard, tenant, loopback
 
     async def check(self, verb: str, headers: Headers, peer: str) -> None:
-        """Raise a `Refusal` for a request that is not allowed."""
+        """Raise a `PortRefusal` for a request that is not allowed."""
         try:
             grant = await self._guard.admit(headers.get(TOKEN), loopback=self._loopback, peer=peer)
         except Unauthenticated as error:
-            raise Refusal(UNKNOWN, detail=str(error)) from None
+            raise PortRefusal(UNKNOWN, detail=str(error)) from None
         except RateLimited as error:
-            raise Refusal(TOO_MANY, detail=str(error)) from None
+            raise PortRefusal(TOO_MANY, detail=str(error)) from None
         if not self._is_allowed(grant, verb):
-            raise Refusal(FORBIDDEN, detail="the token is for another tenant, or lacks the scope")
+            raise PortRefusal(FORBIDDEN, detail="the token is for another tenant, or lacks the scope")
 
     def _is_allowed(self, grant: Grant, verb: str) -> bool:
         scopes = _SCOPES.get(verb.lower())

@@ -32,12 +32,12 @@ async def retry(port: Port, headers: p.Headers) -> None:
     late, late_time = None, None
     try:
         fields["priority"] = p.priority(headers)
-    except p.Refusal as refusal:
+    except p.PortRefusal as refusal:
         late = refusal
     try:
         fields["run_at"] = p.moment(headers, "nextRun") or 0
         fields["delay_ms"] = 0 if fields["run_at"] else p.delay_ms(headers)
-    except p.Refusal as refusal:
+    except p.PortRefusal as refusal:
         late_time = refusal
         fields["delay_ms"] = 0
     if data is not None or late or late_time:
@@ -56,18 +56,20 @@ async def fail(port: Port, headers: p.Headers) -> None:
     await _say(port, number, Code.FAILED, data, {})
 
 
-def _data(headers: p.Headers) -> p.Data | None:
+def _data(headers: p.Headers) -> p.DataHeader | None:
     """`data`; None if it is empty."""
     return p.data(headers) if headers.get("data") else None
 
 
-def _forgets_repeat(headers: p.Headers, data: p.Data | None) -> bool:
+def _forgets_repeat(headers: p.Headers, data: p.DataHeader | None) -> bool:
     return p.flag(headers, "ignoreRepeat") or (data is not None and data.delete)
 
 
-async def _say(port: Port, number: int, code: Code, data: p.Data | None, fields: dict[str, Any]) -> None:
+async def _say(
+    port: Port, number: int, code: Code, data: p.DataHeader | None, fields: dict[str, Any]
+) -> None:
     if not p.may_exist(number):
-        raise p.Refusal(refusals.NO_JOB)
+        raise p.PortRefusal(refusals.NO_JOB)
     text = data.text if data is not None else None
     try:
         await port.ask(c.Answer(hold=port.hold(number), code=code, data=text, **fields))
@@ -88,6 +90,6 @@ async def _standing(port: Port, number: int, verb: str) -> Job:
     return job
 
 
-def _check_mocked(job: Job, data: p.Data | None) -> None:
+def _check_mocked(job: Job, data: p.DataHeader | None) -> None:
     if data is not None and data.mock != job.mock:
-        raise p.Refusal(refusals.MOCK_MISMATCH)
+        raise p.PortRefusal(refusals.MOCK_MISMATCH)

@@ -20,50 +20,50 @@ from .port import Port
 from .view import as_json, ended_children, handed_out, queried
 
 
-class Answered(NamedTuple):
+class PortReply(NamedTuple):
     """The body of a reply, and the claimed jobs in it."""
 
     body: bytes = b""
     claimed: tuple[c.Claimed, ...] = ()
 
 
-NOTHING_TO_SAY = Answered()
+NOTHING_TO_SAY = PortReply()
 
 
-async def ping(_port: Port, _headers: p.Headers) -> Answered:
+async def ping(_port: Port, _headers: p.Headers) -> PortReply:
     """Reply that the server is running."""
     return NOTHING_TO_SAY
 
 
-async def status(port: Port, _headers: p.Headers) -> Answered:
+async def status(port: Port, _headers: p.Headers) -> PortReply:
     """The status of the server."""
     facts = {"isLeader": True, "isMaster": True, "state": "LEADING", "tenant": port.tenant}
-    return Answered(as_json(facts | {"plugins": [{"name": "Jobs"}], "server": "holdfast"}))
+    return PortReply(as_json(facts | {"plugins": [{"name": "Jobs"}], "server": "holdfast"}))
 
 
-async def create_job(port: Port, headers: p.Headers) -> Answered:
+async def create_job(port: Port, headers: p.Headers) -> PortReply:
     """Add one job."""
     ids = await create(port, [headers], mock="mockrequest" in headers)
-    return Answered(as_json({"jobID": ids[0]}))
+    return PortReply(as_json({"jobID": ids[0]}))
 
 
-async def create_jobs(port: Port, headers: p.Headers) -> Answered:
+async def create_jobs(port: Port, headers: p.Headers) -> PortReply:
     """Add several, all or none."""
     ids = await create(port, p.jobs(headers), mock="mockrequest" in headers)
-    return Answered(as_json({"jobIDs": ids}))
+    return PortReply(as_json({"jobIDs": ids}))
 
 
-async def get_job(port: Port, headers: p.Headers) -> Answered:
+async def get_job(port: Port, headers: p.Headers) -> PortReply:
     """Claim one job."""
     found, claimed = await _hand_out(port, headers, many=False)
-    return Answered(as_json(found[0]), claimed)
+    return PortReply(as_json(found[0]), claimed)
 
 
-async def get_jobs(port: Port, headers: p.Headers) -> Answered:
+async def get_jobs(port: Port, headers: p.Headers) -> PortReply:
     """Claim several jobs."""
     found, claimed = await _hand_out(port, headers, many=True)
     jobs = [dict(sorted(one.items(), key=lambda item: item[0].lower())) for one in found]
-    return Answered(as_json({"jobs": jobs}), claimed)
+    return PortReply(as_json({"jobs": jobs}), claimed)
 
 
 async def _hand_out(
@@ -82,7 +82,7 @@ async def _hand_out(
     )
     claimed: list[c.Claimed] = await port.ask(command, wait_s=p.wait_ms(headers) / 1000)
     if not claimed:
-        raise p.Refusal(refusals.NOTHING)
+        raise p.PortRefusal(refusals.NOTHING)
     with_family = tuple(one.job.id for one in claimed if one.job.parent_id or one.job.children.kept)
     families: dict[int, q.Family] = {}
     try:
@@ -106,14 +106,14 @@ def _told(job: Job, family: q.Family) -> dict[str, Any]:
     return told | ended_children(family.children)
 
 
-async def query_job(port: Port, headers: p.Headers) -> Answered:
+async def query_job(port: Port, headers: p.Headers) -> PortReply:
     """Reply one job."""
     number = p.job_id(headers)
     found = await port.load(number, data=True)
-    return Answered(as_json(queried(found.jobs[number], found.data.get(number, "{}"))))
+    return PortReply(as_json(queried(found.jobs[number], found.data.get(number, "{}"))))
 
 
-async def update_job(port: Port, headers: p.Headers) -> Answered:
+async def update_job(port: Port, headers: p.Headers) -> PortReply:
     """Change a job's data, time, repeat or priority, whatever its state."""
     number = p.job_id(headers)
     p.required(headers, "data")
@@ -136,33 +136,33 @@ async def update_job(port: Port, headers: p.Headers) -> Answered:
     return NOTHING_TO_SAY
 
 
-async def finish_job(port: Port, headers: p.Headers) -> Answered:
+async def finish_job(port: Port, headers: p.Headers) -> PortReply:
     """Finish a job."""
     await answering.finish(port, headers)
     return NOTHING_TO_SAY
 
 
-async def retry_job(port: Port, headers: p.Headers) -> Answered:
+async def retry_job(port: Port, headers: p.Headers) -> PortReply:
     """Queue a job again after a run."""
     await answering.retry(port, headers)
     return NOTHING_TO_SAY
 
 
-async def fail_job(port: Port, headers: p.Headers) -> Answered:
+async def fail_job(port: Port, headers: p.Headers) -> PortReply:
     """Fail a job."""
     await answering.fail(port, headers)
     return NOTHING_TO_SAY
 
 
-async def cancel_job(port: Port, headers: p.Headers) -> Answered:
+async def cancel_job(port: Port, headers: p.Headers) -> PortReply:
     """Cancel a child."""
     number = p.job_id(headers)
     job = (await port.load(number)).jobs[number]
     # No race: a child has no children, and no job gets a parent later.
     if job.children.pending or job.children.failed or job.children.kept:
-        raise p.Refusal(refusals.WITH_CHILDREN)
+        raise p.PortRefusal(refusals.WITH_CHILDREN)
     if not job.parent_id:
-        raise p.Refusal(refusals.WITHOUT_PARENT)
+        raise p.PortRefusal(refusals.WITHOUT_PARENT)
     try:
         await port.ask(c.Cancel(job_id=number))
     except HoldfastError as error:
@@ -170,7 +170,7 @@ async def cancel_job(port: Port, headers: p.Headers) -> Answered:
     return NOTHING_TO_SAY
 
 
-async def delete_job(port: Port, headers: p.Headers) -> Answered:
+async def delete_job(port: Port, headers: p.Headers) -> PortReply:
     """Delete a job."""
     number = p.job_id(headers)
     await port.load(number)
@@ -181,7 +181,7 @@ async def delete_job(port: Port, headers: p.Headers) -> Answered:
     return NOTHING_TO_SAY
 
 
-async def requeue_jobs(port: Port, headers: p.Headers) -> Answered:
+async def requeue_jobs(port: Port, headers: p.Headers) -> PortReply:
     """Requeue jobs, due since they were created; missing ones are ignored."""
     numbers = tuple(number for number in p.job_ids(headers) if p.may_exist(number))
     name = p.job_name(headers, needed=False) or None
@@ -191,23 +191,23 @@ async def requeue_jobs(port: Port, headers: p.Headers) -> Answered:
         try:
             await port.ask(command)
         except Refused:
-            raise p.Refusal(refusals.KEY_TAKEN) from None
+            raise p.PortRefusal(refusals.KEY_TAKEN) from None
     return NOTHING_TO_SAY
 
 
-async def query(port: Port, headers: p.Headers) -> Answered:
+async def query(port: Port, headers: p.Headers) -> PortReply:
     """Run an SQL query over the jobs."""
     text = p.required(headers, "query")
     if len(text) > QUERY_BYTES:
         raise p.malformed("query")
     try:
         async with port.querying:
-            return Answered(await port.committer.ask_async(q.SelectJobs(text=text, tenant=port.tenant)))
+            return PortReply(await port.committer.ask_async(q.SelectJobs(text=text, tenant=port.tenant)))
     except QueryFailed as error:
-        raise p.Refusal("502 Query failed", detail=str(error)) from None
+        raise p.PortRefusal("502 Query failed", detail=str(error)) from None
 
 
-Command = Callable[[Port, p.Headers], Awaitable[Answered]]
+Command = Callable[[Port, p.Headers], Awaitable[PortReply]]
 
 COMMANDS: dict[str, Command] = {
     "CreateJob": create_job,
@@ -236,11 +236,11 @@ def is_claim(verb: str) -> bool:
     return verb.lower() in ("getjob", "getjobs")
 
 
-async def carry_out(port: Port, verb: str, headers: p.Headers) -> Answered:
+async def carry_out(port: Port, verb: str, headers: p.Headers) -> PortReply:
     """Execute a request; errors are raised as `Refusal`."""
     name, command = _BY_VERB.get(verb.lower(), ("", None))
     if command is None:
-        raise p.Refusal(UNKNOWN)
+        raise p.PortRefusal(UNKNOWN)
     try:
         return await command(port, headers)
     except HoldfastError as error:

@@ -30,7 +30,7 @@ class _Draft(NamedTuple):
 
     new: c.NewJob
     asks_mock: bool
-    late: p.Refusal | None
+    late: p.PortRefusal | None
 
 
 async def create(port: Port, jobs: Sequence[p.Headers], *, mock: bool) -> list[int]:
@@ -50,7 +50,7 @@ async def create(port: Port, jobs: Sequence[p.Headers], *, mock: bool) -> list[i
                 _check_parent(parent)
             if only is not None and (same := _same(found, only)):
                 return [same]
-            raise late or p.Refusal(refusals.MOCK_PARENT)
+            raise late or p.PortRefusal(refusals.MOCK_PARENT)
         mock = mocked.pop() if mocked else mock
     news = tuple(_as_asked(draft.new, mock=mock) for draft in drafts)
     hold = c.Hold(job_id=0, owner=PORT_SYSID, tenant=port.tenant) if parent_ids else None
@@ -72,7 +72,7 @@ def _draft(port: Port, headers: p.Headers) -> _Draft:
     try:
         repeat = p.repeat(headers)
         priority = p.priority(headers, "priority") if priority is None else priority
-    except p.Refusal as refusal:
+    except p.PortRefusal as refusal:
         late = refusal
     new = c.NewJob(
         task=name,
@@ -100,7 +100,7 @@ def _parent(headers: p.Headers) -> int:
     """`parentJobID`: 0 if it is not a number; a number that no job can have is not found."""
     try:
         number = p.job_id({"jobid": headers.get("parentjobid", "") or "0"})
-    except p.Refusal:
+    except p.PortRefusal:
         return 0
     return number if number == 0 or p.may_exist(number) else 1
 
@@ -115,7 +115,7 @@ def _parents(port: Port, found: Loaded, parent_ids: Iterable[int]) -> list[Job]:
     parents = [found.jobs.get(parent_id) for parent_id in parent_ids]
     there = [job for job in parents if job is not None and job.tenant == port.tenant]
     if len(there) < len(parents):
-        raise p.Refusal(refusals.PARENT_GONE)
+        raise p.PortRefusal(refusals.PARENT_GONE)
     return there
 
 
@@ -135,5 +135,5 @@ def _same(found: Loaded, new: c.NewJob) -> int:
     if job is None:
         return 0
     if job.parent_id and job.parent_id != new.parent_id:
-        raise p.Refusal(refusals.OTHER_PARENT)
+        raise p.PortRefusal(refusals.OTHER_PARENT)
     return job.id if unique.same(found.data.get(job.id, "{}"), new.data) else 0

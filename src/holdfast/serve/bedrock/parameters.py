@@ -37,7 +37,7 @@ _DATE = re.compile(
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-class Refusal(Exception):
+class PortRefusal(Exception):
     """An error reply: its status line, and a `detail` for people."""
 
     def __init__(self, status: str, *, detail: str = "") -> None:
@@ -45,16 +45,16 @@ class Refusal(Exception):
         self.status, self.detail = status, detail
 
 
-def malformed(name: str) -> Refusal:
+def malformed(name: str) -> PortRefusal:
     """The refusal of an invalid value."""
-    return Refusal(f"402 Malformed {name}")
+    return PortRefusal(f"402 Malformed {name}")
 
 
 def required(headers: Headers, name: str) -> str:
     """A required parameter."""
     value = headers.get(name.lower(), "")
     if not value:
-        raise Refusal(f"402 Missing {name}")
+        raise PortRefusal(f"402 Missing {name}")
     return value
 
 
@@ -113,7 +113,7 @@ def wanted(headers: Headers) -> Wanted:
     pieces = tuple(dict.fromkeys(piece.lstrip(" \t") for piece in text.split(",")))
     pieces = tuple(piece for piece in pieces if piece)
     if not pieces:
-        raise Refusal("402 Missing name")
+        raise PortRefusal("402 Missing name")
     if len(pieces) == 1 and is_wild(pieces[0]):
         return Wanted(glob=pieces[0])
     return Wanted(tasks=pieces)
@@ -123,7 +123,7 @@ def num_results(headers: Headers, *, many: bool) -> int:
     """`numResults`, which GetJobs needs and GetJob must not have."""
     if not many:
         if "numresults" in headers:
-            raise Refusal("402 Cannot use numResults with GetJob; try GetJobs")
+            raise PortRefusal("402 Cannot use numResults with GetJob; try GetJobs")
         return 1
     text = required(headers, "numResults")
     number = int(text) if _LEADING.fullmatch(text) else 1
@@ -136,7 +136,7 @@ def priority(headers: Headers, name: str = "jobPriority") -> int | None:
     if not text:
         return None
     if text not in PRIORITIES:
-        raise Refusal("402 Invalid priority value")
+        raise PortRefusal("402 Invalid priority value")
     return PRIORITIES[text]
 
 
@@ -196,9 +196,9 @@ def retry_after(headers: Headers) -> str:
     except BadInput:
         raise malformed("retryAfter") from None
     if headers.get("repeat", ""):
-        raise Refusal("402 retryAfter cannot be combined with repeat")
+        raise PortRefusal("402 retryAfter cannot be combined with repeat")
     if headers.get("unique") == "true":
-        raise Refusal("402 retryAfter cannot be combined with unique")
+        raise PortRefusal("402 retryAfter cannot be combined with unique")
     return text
 
 
@@ -219,7 +219,7 @@ def delay_ms(headers: Headers) -> int:
     if not re.fullmatch(r"[+-]?[0-9]+", text):
         raise malformed("delay")
     if text.startswith("-") and int(text[:20]) != 0:
-        raise Refusal("402 Must specify a non-negative delay when retrying")
+        raise PortRefusal("402 Must specify a non-negative delay when retrying")
     if len(text.lstrip("+-")) > 8:
         raise malformed("delay")
     return abs(int(text)) * 1000
@@ -239,7 +239,7 @@ def connection(headers: Headers) -> set[str]:
     return {word.strip(" \t").lower() for word in headers.get("connection", "").split(",")}
 
 
-class Data(NamedTuple):
+class DataHeader(NamedTuple):
     """Data as it is stored, and the flags in it: mocked, and that a repeat ends."""
 
     text: str
@@ -247,10 +247,10 @@ class Data(NamedTuple):
     delete: bool = False
 
 
-NO_DATA = Data("{}")
+NO_DATA = DataHeader("{}")
 
 
-def data(headers: Headers, *, most: int = DATA_BYTES) -> Data | None:
+def data(headers: Headers, *, most: int = DATA_BYTES) -> DataHeader | None:
     """`data`, which must be a JSON object; None: none given."""
     text = headers.get("data")
     if text is None:
@@ -259,8 +259,8 @@ def data(headers: Headers, *, most: int = DATA_BYTES) -> Data | None:
         raise malformed("data")
     found = _object(text)
     if found is None:
-        raise Refusal("402 Data is not a valid JSON Object")
-    said = Data(text, mock=found.get("mockRequest") is not None, delete=found.get("delete") is True)
+        raise PortRefusal("402 Data is not a valid JSON Object")
+    said = DataHeader(text, mock=found.get("mockRequest") is not None, delete=found.get("delete") is True)
     if found.keys().isdisjoint(RESERVED):
         return said
     # The rest as raw JSON: decoding and encoding could change numbers.
@@ -282,9 +282,9 @@ def jobs(headers: Headers) -> list[dict[str, str]]:
     try:
         found = msgspec.json.decode(headers.get("jobs", ""))
     except (msgspec.DecodeError, UnicodeError, RecursionError):
-        raise Refusal("401 Invalid JSON") from None
+        raise PortRefusal("401 Invalid JSON") from None
     if not isinstance(found, list) or not found or not all(isinstance(one, dict) and one for one in found):
-        raise Refusal("401 Invalid JSON")
+        raise PortRefusal("401 Invalid JSON")
     if len(found) > PORT_BATCH_JOBS:
         raise malformed("jobs")
     return [_as_headers(one) for one in found]

@@ -38,10 +38,10 @@ class Port:
     async def load(self, job_id: int, *, data: bool = False) -> Loaded:
         """A live job of this tenant and its parent, optionally with data; ended jobs are not found."""
         if not p.may_exist(job_id):
-            raise p.Refusal(NO_JOB)
+            raise p.PortRefusal(NO_JOB)
         found: Loaded = await self.committer.ask_async(LoadJobs(job_ids=(job_id,), data=data))
         if job_id not in found.jobs or found.jobs[job_id].tenant != self.tenant:
-            raise p.Refusal(NO_JOB)
+            raise p.PortRefusal(NO_JOB)
         return found
 
     def give_back(self, claimed: Iterable[c.Claimed]) -> None:

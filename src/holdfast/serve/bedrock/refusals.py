@@ -1,7 +1,7 @@
 """The error replies of the protocol for errors of the rules."""
 
 from ...core.errors import BadInput, HoldfastError, NotFound, Refused
-from .parameters import Refusal
+from .parameters import PortRefusal
 
 NO_JOB = "404 No job with this jobID"
 NOTHING = "404 No job found"
@@ -26,49 +26,51 @@ CHILDREN_RUNNING = "405 Can't delete a parent jobs with children running"
 KEY_TAKEN = "405 Cannot requeue: another job has its unique name"
 
 
-def creating(error: HoldfastError) -> Refusal | None:
+def creating(error: HoldfastError) -> PortRefusal | None:
     """CreateJob(s)."""
     if isinstance(error, NotFound):
-        return Refusal(PARENT_GONE)
+        return PortRefusal(PARENT_GONE)
     if isinstance(error, Refused):
         if error.verb == "add again":
-            return Refusal(OTHER_PARENT)
-        return Refusal(GRANDCHILD if error.because == "generation" else PARENT_STATE)
+            return PortRefusal(OTHER_PARENT)
+        return PortRefusal(GRANDCHILD if error.because == "generation" else PARENT_STATE)
     return None
 
 
-def answering(error: HoldfastError) -> Refusal | None:
+def answering(error: HoldfastError) -> PortRefusal | None:
     """FinishJob and RetryJob."""
     if isinstance(error, NotFound):
-        return Refusal(NO_JOB)
+        return PortRefusal(NO_JOB)
     if isinstance(error, Refused):
-        return Refusal({"parent": PARENT_NOT_PAUSED, "outstanding": OUTSTANDING}.get(error.because, NOT_OUT))
+        return PortRefusal(
+            {"parent": PARENT_NOT_PAUSED, "outstanding": OUTSTANDING}.get(error.because, NOT_OUT)
+        )
     return None
 
 
-def failing(error: HoldfastError) -> Refusal | None:
+def failing(error: HoldfastError) -> PortRefusal | None:
     """FailJob."""
     if isinstance(error, NotFound):
-        return Refusal(NO_JOB)
-    return Refusal(NOT_OUT_TO_FAIL) if isinstance(error, Refused) else None
+        return PortRefusal(NO_JOB)
+    return PortRefusal(NOT_OUT_TO_FAIL) if isinstance(error, Refused) else None
 
 
-def deleting(error: HoldfastError) -> Refusal | None:
+def deleting(error: HoldfastError) -> PortRefusal | None:
     """DeleteJob."""
     if isinstance(error, NotFound):
-        return Refusal(NO_JOB)
+        return PortRefusal(NO_JOB)
     if isinstance(error, Refused):
-        return Refusal(RUNNING if error.found == "RUNNING" else CHILDREN_RUNNING)
+        return PortRefusal(RUNNING if error.found == "RUNNING" else CHILDREN_RUNNING)
     return None
 
 
-def gone(error: HoldfastError) -> Refusal | None:
+def gone(error: HoldfastError) -> PortRefusal | None:
     """Commands that any live job allows: other jobs are not found."""
-    return Refusal(NO_JOB) if isinstance(error, NotFound | Refused) else None
+    return PortRefusal(NO_JOB) if isinstance(error, NotFound | Refused) else None
 
 
-def otherwise(error: HoldfastError, verb: str) -> Refusal:
+def otherwise(error: HoldfastError, verb: str) -> PortRefusal:
     """Errors without a specific reply."""
     if isinstance(error, BadInput):
-        return Refusal(f"402 Malformed {error.name}")
-    return Refusal(f"502 {verb} failed")
+        return PortRefusal(f"402 Malformed {error.name}")
+    return PortRefusal(f"502 {verb} failed")

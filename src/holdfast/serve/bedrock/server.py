@@ -22,7 +22,7 @@ from ...core.errors import StoreError
 from ...store.common.clock import monotonic_s
 from . import parameters as p
 from .access import PortGuard
-from .commands import NOTHING_TO_SAY, Answered, carry_out, is_claim
+from .commands import NOTHING_TO_SAY, PortReply, carry_out, is_claim
 from .port import Port
 from .receipt import arrived, watch
 from .refusals import NOTHING
@@ -41,12 +41,12 @@ BUSY = "503 Too much is being sent"
 UNREACHABLE = "502 The store cannot be reached"
 
 
-class Server:
+class PortServer:
     """A listening port. `start`, and later `drain`."""
 
     def __init__(self, port: Port, log: Callable[[str], None], guard: PortGuard | None = None) -> None:
         self.port, self.log, self.guard = port, log, guard
-        self.connections: set[Connection] = set()
+        self.connections: set[PortConnection] = set()
         self.buffered = 0
         self.draining = False
         self._server: asyncio.Server | None = None
@@ -56,7 +56,7 @@ class Server:
     async def start(self, host: str, number: int) -> list[str]:
         """Listen; the addresses."""
         loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(lambda: Connection(self), host, number, backlog=1_024)
+        self._server = await loop.create_server(lambda: PortConnection(self), host, number, backlog=1_024)
         return [_address(found) for found in self._server.sockets]
 
     async def drain(self) -> None:
@@ -79,12 +79,12 @@ class Server:
         except TimeoutError:
             return
 
-    def came(self, connection: "Connection") -> None:
+    def came(self, connection: "PortConnection") -> None:
         """A client has come."""
         self.connections.add(connection)
         self._empty.clear()
 
-    def went(self, connection: "Connection") -> None:
+    def went(self, connection: "PortConnection") -> None:
         """A client has gone."""
         self.connections.discard(connection)
         self._left()
@@ -103,20 +103,20 @@ class Server:
     async def _carry_out_unheard(self, request: Request) -> None:
         try:
             answered = await self.carried_out(request)
-        except p.Refusal:
+        except p.PortRefusal:
             return
         self.port.give_back(answered.claimed)
 
-    async def carried_out(self, request: Request) -> Answered:
+    async def carried_out(self, request: Request) -> PortReply:
         """Execute a request. An unexpected error fails only this request, and is logged."""
         try:
             return await carry_out(self.port, request.verb, request.headers)
-        except p.Refusal:
+        except p.PortRefusal:
             raise
         except Exception as error:
             # Without its text, which may contain data.
             self.log(f"a command failed: {type(error).__name__}")
-            raise p.Refusal("500 Unhandled Exception") from error
+            raise p.PortRefusal("500 Unhandled Exception") from error
 
     def _done(self, task: asyncio.Task[None]) -> None:
         self._forgotten.discard(task)
@@ -128,16 +128,16 @@ def _address(found: socket.socket) -> str:
     return f"[{host}]:{number}" if ":" in host else f"{host}:{number}"
 
 
-class Connection(asyncio.Protocol):
+class PortConnection(asyncio.Protocol):
     """One client."""
 
-    def __init__(self, server: Server) -> None:
+    def __init__(self, server: PortServer) -> None:
         self._server = server
         self._parser = Parser()
         self._waiting: deque[Request | Broken] = deque()
         self._task: asyncio.Task[None] | None = None
         # Running claims of GetJob; jobs whose reply may not have arrived, and until when that is checked.
-        self._claims: list[asyncio.Task[Answered]] = []
+        self._claims: list[asyncio.Task[PortReply]] = []
         self._unsure: tuple[c.Claimed, ...] = ()
         self._unsure_until_s = 0.0
         self._half_closed = self._lost = self._closing = self._is_waiting = False
@@ -289,30 +289,30 @@ class Connection(asyncio.Protocol):
             elif refusal is not None:
                 self._say(refusal.status, more=more, detail=refusal.detail)
 
-    async def _refusal(self, request: Request) -> p.Refusal | None:
+    async def _refusal(self, request: Request) -> p.PortRefusal | None:
         """The refusal of a request that is not allowed, or None."""
         if self._server.guard is None:
             return None
         try:
             await self._server.guard.check(request.verb, request.headers, self._peer)
-        except p.Refusal as refusal:
+        except p.PortRefusal as refusal:
             return refusal
         except StoreError as error:
-            return p.Refusal(UNREACHABLE, detail=str(error))
+            return p.PortRefusal(UNREACHABLE, detail=str(error))
         return None
 
-    def _begun(self, request: Request) -> asyncio.Task[Answered]:
+    def _begun(self, request: Request) -> asyncio.Task[PortReply]:
         task = asyncio.get_running_loop().create_task(self._server.carried_out(request))
         if is_claim(request.verb):
             self._claims.append(task)
         return task
 
     async def _answer_with(
-        self, command: Awaitable[Answered], *, close: bool = False, more: bool = False
+        self, command: Awaitable[PortReply], *, close: bool = False, more: bool = False
     ) -> None:
         try:
             answered = await command
-        except p.Refusal as refusal:
+        except p.PortRefusal as refusal:
             self._say(refusal.status, close=close, more=more, detail=refusal.detail)
         except asyncio.CancelledError:
             if not isinstance(command, asyncio.Task) or not command.cancelled():
@@ -330,7 +330,7 @@ class Connection(asyncio.Protocol):
     def _say(
         self,
         status: str,
-        answered: Answered = NOTHING_TO_SAY,
+        answered: PortReply = NOTHING_TO_SAY,
         *,
         close: bool = False,
         more: bool = False,

@@ -8,7 +8,7 @@ from ..guard import Guard
 from ..service import is_loopback
 from .access import PortGuard
 from .port import Port
-from .server import Server
+from .server import PortServer
 
 
 class BedrockService:
@@ -24,7 +24,7 @@ class BedrockService:
         self.where = str(self._address)
         port = Port(connection, tenant=tenant, lease_ms=options.bedrock_lease_ms)
         loopback = is_loopback(self._address.host)
-        self._server = Server(port, log, PortGuard(guard, tenant=tenant, loopback=loopback))
+        self._server = PortServer(port, log, PortGuard(guard, tenant=tenant, loopback=loopback))
 
     async def start(self) -> list[str]:
         """Listen; see `Service`."""

@@ -15,14 +15,14 @@ from ...engine.connection import Connection
 from ...proto.messages import SERVICE
 from ..config import Tls
 from ..guard import Guard
-from ..service import DRAIN_S, Address, is_loopback
+from ..service import DRAIN_S, ListenAddress, is_loopback
 from .admission import Caller
 from .calls import Calls
-from .session import Session
+from .session import WorkerSession
 from .stream import Stream
 from .work import Work
 
-STREAMS: dict[str, type[Stream]] = {"Session": Session, "Work": Work}
+STREAMS: dict[str, type[Stream]] = {"Session": WorkerSession, "Work": Work}
 # The largest message that a client may send: a batch of jobs and what is around them.
 REQUEST_BYTES = BATCH_BYTES + 4 * 1024 * 1024
 # Headers: a token and what gRPC adds.
@@ -59,7 +59,7 @@ class GrpcService:
     name = "grpc"
 
     def __init__(
-        self, connection: Connection, guard: Guard, address: Address, *, tls: Tls | None = None
+        self, connection: Connection, guard: Guard, address: ListenAddress, *, tls: Tls | None = None
     ) -> None:
         self._connection, self._guard, self._address = connection, guard, address
         self.where = str(address)
@@ -89,7 +89,7 @@ class GrpcService:
         await server.start()
         for name in ("", SERVICE.full_name):
             await self._health.set(name, health_pb2.HealthCheckResponse.SERVING)
-        return [f"grpc on {Address(self._address.host, self.port)}"]
+        return [f"grpc on {ListenAddress(self._address.host, self.port)}"]
 
     async def drain(self) -> None:
         """Take no new calls, answer those that run, and close."""

@@ -18,7 +18,7 @@ REPLY_BYTES = 128 * 1024 * 1024
 Note = tuple[int, Verb]
 
 
-class Session(Stream):
+class WorkerSession(Stream):
     """The session of a client."""
 
     def __init__(self, *args: Any) -> None:

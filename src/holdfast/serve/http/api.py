@@ -19,7 +19,7 @@ from .metrics import metrics
 from .openapi import document
 from .problems import bad_json, response_to, unexpected
 from .router import Router
-from .routes import BY_NAME, ROUTES, Plan, plan_of, wire_fields
+from .routes import BY_NAME, ROUTES, RoutePlan, plan_of, wire_fields
 from .values import Name
 
 log = logging.getLogger("holdfast.serve")
@@ -90,7 +90,7 @@ def _guarded(exchange: Exchange, endpoint: Endpoint) -> Callable[[Request], Awai
     return answer
 
 
-def _endpoint(plan: Plan) -> Endpoint:
+def _endpoint(plan: RoutePlan) -> Endpoint:
     """What a path of the table does."""
     route = plan.route
     form, reply = form_of(route.kind), reply_form(route.kind)
@@ -111,7 +111,7 @@ def _endpoint(plan: Plan) -> Endpoint:
     return answer
 
 
-def _shown(plan: Plan, write: Callable[[Any], Any] | None, found: Any, asked: Any) -> Response:
+def _shown(plan: RoutePlan, write: Callable[[Any], Any] | None, found: Any, asked: Any) -> Response:
     route = plan.route
     if found == "gone" and not route.reply == "why":
         raise NotFound("job", asked.job_id)
@@ -124,7 +124,7 @@ def _shown(plan: Plan, write: Callable[[Any], Any] | None, found: Any, asked: An
     return respond({route.reply: value} if route.reply else value, route.status)
 
 
-async def _fields(exchange: Exchange, request: Request, plan: Plan) -> dict[str, Any]:
+async def _fields(exchange: Exchange, request: Request, plan: RoutePlan) -> dict[str, Any]:
     """The fields in the body; no body at all is an object without any."""
     raw = await exchange.body(request)
     if plan.type is None:
@@ -135,7 +135,7 @@ async def _fields(exchange: Exchange, request: Request, plan: Plan) -> dict[str,
     }
 
 
-def _in_query(request: Request, plan: Plan) -> dict[str, Any]:
+def _in_query(request: Request, plan: RoutePlan) -> dict[str, Any]:
     """The fields in the query."""
     if plan.type is None:
         return {}

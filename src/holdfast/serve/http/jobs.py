@@ -43,7 +43,7 @@ JobQuery = define("JobQuery", [*JOB_QUERY, *PAGE], "Which jobs, and which page o
 PageQuery = define("PageQuery", [*PAGE, Part("tenant", Name, False)], "Which page.")
 
 
-class Added(msgspec.Struct, frozen=True):
+class AddedJob(msgspec.Struct, frozen=True):
     """A job that was added."""
 
     id: Id

@@ -13,7 +13,7 @@ from . import jobs, serverless, tokens
 from .exchange import BYTES, EVENTS, JSON, NDJSON
 from .forms import Part, form_of, reply_form
 from .problems import TYPE, Problem
-from .routes import BY_NAME, ROUTES, Plan, in_path, plan_of
+from .routes import BY_NAME, ROUTES, RoutePlan, in_path, plan_of
 from .values import Id, Name
 
 Json = dict[str, Any]
@@ -85,7 +85,7 @@ _PROBLEM: Json = {
 }
 
 
-def _operation(schemas: _Schemas, plan: Plan) -> Json:
+def _operation(schemas: _Schemas, plan: RoutePlan) -> Json:
     route = plan.route
     about = " ".join((route.kind.__doc__ or "").split())
     operation: Json = {"operationId": route.name, "summary": about.partition(". ")[0], "description": about}
@@ -102,7 +102,7 @@ def _parameter(schemas: _Schemas, part: Part) -> Json:
     return {"name": part.name, "in": "query", "required": part.required, "schema": schemas.of(part.type)}
 
 
-def _reply(schemas: _Schemas, plan: Plan) -> Json:
+def _reply(schemas: _Schemas, plan: RoutePlan) -> Json:
     if plan.route.status == 204:
         return {"description": "Done"}
     schema = schemas.of(reply_form(plan.route.kind).type)
@@ -159,7 +159,7 @@ def _add(schemas: _Schemas) -> Json:
     """Adding jobs: one in JSON, or many in NDJSON."""
     key = {"name": "Idempotency-Key", "in": "header", "required": False}
     key |= {"schema": {"type": "string", "minLength": 1, "maxLength": HTTP_KEY_BYTES, "pattern": "^[ -~]+$"}}
-    added = {"201": _content("The job's id", schemas.of(jobs.Added))}
+    added = {"201": _content("The job's id", schemas.of(jobs.AddedJob))}
     added["201"]["content"][NDJSON] = {"schema": _TEXT}
     body = _body(schemas.of(form_of(c.NewJob).type))
     body["content"][NDJSON] = {"schema": _TEXT}

@@ -60,7 +60,7 @@ ROUTES = (
     Route("POST", "/v1/jobs/{job_id}/extend", c.Extend),
     Route("POST", "/v1/jobs/{job_id}/progress", c.Report),
     Route("POST", "/v1/jobs/{job_id}/steps", c.Step),
-    Route("POST", "/v1/jobs/{job_id}/log", c.Log),
+    Route("POST", "/v1/jobs/{job_id}/log", c.WriteLog),
     Route("POST", "/v1/claims", c.Claim, "jobs", waits=True),
     Route("POST", "/v1/ids", c.ReserveIds, "ranges"),
     Route("POST", "/v1/purge", c.Purge, "purged"),
@@ -128,7 +128,7 @@ _LIFE = {
 _KEPT = {"task", "id", "version", "created_at", "restores"}
 
 
-class Plan(NamedTuple):
+class RoutePlan(NamedTuple):
     """How the fields of a request become the record that is asked for."""
 
     route: Route
@@ -142,7 +142,7 @@ def in_path(path: str) -> list[str]:
     return [word[1:-1].removesuffix(":path") for word in path.split("/") if word.startswith("{")]
 
 
-def plan_of(route: Route) -> Plan:
+def plan_of(route: Route) -> RoutePlan:
     """The plan of a path."""
     given = in_path(route.path)
     parts: list[Part] = []
@@ -160,10 +160,10 @@ def plan_of(route: Route) -> Plan:
     if route.waits:
         parts.append(WAIT)
     made = define(f"{route.name[0].upper()}{route.name[1:]}Body", parts, "", ()) if parts else None
-    return Plan(route, made, tuple(parts))
+    return RoutePlan(route, made, tuple(parts))
 
 
-def wire_fields(plan: Plan, said: dict[str, Any], path: dict[str, str]) -> dict[str, Any]:
+def wire_fields(plan: RoutePlan, said: dict[str, Any], path: dict[str, str]) -> dict[str, Any]:
     """The fields of the record's own form, of what was sent and of what the path says."""
     route, said = plan.route, dict(said)
     said.pop("wait", None)

@@ -22,7 +22,7 @@ class StoredRow(NamedTuple):
     due: int | None
 
 
-class Data:
+class MemoryData:
     """All dicts of one store."""
 
     def __init__(self) -> None:

@@ -14,7 +14,7 @@ _TENANTS = ("ready",)
 _RESTING = ("resting",)
 
 
-class Standing(NamedTuple):
+class TurnEntry(NamedTuple):
     """Whether a pair or tenant has READY jobs, and its last turn."""
 
     ready: bool
@@ -22,7 +22,7 @@ class Standing(NamedTuple):
 
 
 # Of a pair or tenant without an entry.
-_UNKNOWN = Standing(ready=False, served=0)
+_UNKNOWN = TurnEntry(ready=False, served=0)
 
 
 class MemoryTurns:
@@ -30,8 +30,8 @@ class MemoryTurns:
 
     def __init__(self, counts: Mapping[CountKey, int], journal: Journal) -> None:
         self._counts = counts
-        self._pairs: IndexedDict[fairness.Pair, Standing] = IndexedDict(journal, _pair_entries)
-        self._tenants: IndexedDict[str, Standing] = IndexedDict(journal, _tenant_entries)
+        self._pairs: IndexedDict[fairness.Pair, TurnEntry] = IndexedDict(journal, _pair_entries)
+        self._tenants: IndexedDict[str, TurnEntry] = IndexedDict(journal, _tenant_entries)
 
     def serve(self, jobs: Sequence[Job], query: ClaimQuery) -> None:
         """Give the pairs and tenants of claimed jobs their turns."""
@@ -96,17 +96,17 @@ class MemoryTurns:
         return found
 
 
-def _pair_entries(pair: fairness.Pair, standing: Standing) -> list[tuple[Hashable, Entry]]:
+def _pair_entries(pair: fairness.Pair, standing: TurnEntry) -> list[tuple[Hashable, Entry]]:
     if standing.ready:
         return [(pair[0], (standing.served, pair[1]))]
     return [(_RESTING, (standing.served, pair))]
 
 
-def _tenant_entries(tenant: str, standing: Standing) -> list[tuple[Hashable, Entry]]:
+def _tenant_entries(tenant: str, standing: TurnEntry) -> list[tuple[Hashable, Entry]]:
     return [(_TENANTS if standing.ready else _RESTING, (standing.served, tenant))]
 
 
-def _forget(standings: IndexedDict[Any, Standing], before: int) -> None:
+def _forget(standings: IndexedDict[Any, TurnEntry], before: int) -> None:
     oldest = standings.index(_RESTING)[: fairness.SWEPT_AT_ONCE]
     for key in [key for served, key in oldest if served < before]:
         standings.put(key, None)

@@ -9,7 +9,7 @@ from ...core.kinds import DOMAIN
 from ...core.limits import DomainCounts, DomainKey
 from .. import fairness
 from ..contract import CountKey, JobFilter, Moments, ReadTxn, Row, TallyKey, Waiting, WaitingQuery
-from .data import ENDED, EXPIRING, Data
+from .data import ENDED, EXPIRING, MemoryData
 
 
 class MemoryReads(ReadTxn):
@@ -17,7 +17,7 @@ class MemoryReads(ReadTxn):
 
     now_ms: int = 0
 
-    def __init__(self, data: Data, now_ms: int) -> None:
+    def __init__(self, data: MemoryData, now_ms: int) -> None:
         self.data = data
         self.now_ms = now_ms
 

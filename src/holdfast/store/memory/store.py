@@ -17,8 +17,8 @@ from typing import Any, TypeVar
 from ...core.errors import BadInput, Conflict, Contended
 from ..common.clock import Clock, jump_of, system_clock
 from ..common.lending import nothing_to_lend
-from ..contract import Capabilities, Changes, ReadTxn, Report, Txn
-from .data import Data
+from ..contract import Capabilities, Changes, ReadTxn, StoreReport, Txn
+from .data import MemoryData
 from .indexed import roll_back
 from .reads import MemoryReads
 from .txn import MemoryTxn
@@ -39,7 +39,7 @@ class MemoryStore:
         # Released by `interrupt`.
         self._signal = threading.Lock()
         self._signal.acquire()
-        self._data = Data()
+        self._data = MemoryData()
 
     def run(self, fn: Callable[[Txn], tuple[Changes, T]], *, blind: bool = False) -> T:
         """Call `fn` under the lock, again after a `Conflict`. An exception rolls back its changes."""
@@ -98,12 +98,12 @@ class MemoryStore:
         self._data.here.add(name)
         return True
 
-    def report(self) -> Report:
+    def report(self) -> StoreReport:
         """Facts only: a memory store has no problems to report."""
         jobs, archived = len(self._data.jobs), len(self._data.archive)
         facts = {"store": "memory", "live jobs": f"{jobs:,}", "archived": f"{archived:,}"}
-        return Report(facts, complaints=[])
+        return StoreReport(facts, complaints=[])
 
     def close(self) -> None:
         """Drop all data."""
-        self._data = Data()
+        self._data = MemoryData()

@@ -8,14 +8,14 @@ from ...core.job import Job, Place
 from ...core.jump import Jump
 from ...core.kinds import Names
 from ..contract import UNCHANGED, Changes, ClaimQuery, CountKey, NewJobs, TallyKey, Txn, leased_all
-from .data import Data, StoredRow
+from .data import MemoryData, StoredRow
 from .reads import MemoryReads
 
 
 class MemoryTxn(MemoryReads, Txn):
     """One batch, under the store's lock. Its changes are in the journal until it commits."""
 
-    def __init__(self, data: Data, now_ms: int, jump: Jump | None) -> None:
+    def __init__(self, data: MemoryData, now_ms: int, jump: Jump | None) -> None:
         self.data, self.now_ms, self.jump = data, now_ms, jump
 
     def read_ahead(self, rows: Names) -> None:

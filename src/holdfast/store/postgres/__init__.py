@@ -9,7 +9,7 @@ open          creates and migrates a schema  pool      the connections of a proc
 url           the address and its options    tries     what is tried again, and how long
 changes       `Changes` as one call          statements  SQL from the files in sql/
 locks         advisory locks, in order       starts    index scans that skip dead entries
-fairness      whose turn it is               counts    folds differences into sums
+fairness      which task is next             counts    folds differences into sums
 borrow        a caller's connection          presence  which processes are alive
 repair        sets damaged records aside     sql/, migrations/  its statements and tables
 """

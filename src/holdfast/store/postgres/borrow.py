@@ -20,9 +20,9 @@ from psycopg.rows import tuple_row
 
 from ...core.errors import BadInput
 from ..common.lending import async_driver_of, driver_of, is_of, kind_of
-from .connection import Answer, CallersConnection, PostgresConnection, Values
+from .connection import CallersConnection, PostgresConnection, QueryResult, Values
 from .statements import numbered
-from .url import Address
+from .url import PostgresAddress
 
 NEEDED = (
     "a psycopg.Connection (psycopg 3), or a Session or Connection of SQLAlchemy (postgresql+psycopg://) or "
@@ -87,7 +87,7 @@ def place_of(connection: PostgresConnection, schema: str) -> tuple[str, str, boo
     return row[0], row[1], row[2]
 
 
-def check_place(theirs: tuple[str, str, bool], ours: tuple[str, str, bool], address: Address) -> None:
+def check_place(theirs: tuple[str, str, bool], ours: tuple[str, str, bool], address: PostgresAddress) -> None:
     """Raise `BadInput` for a connection to another database."""
     if theirs != ours:
         raise BadInput("connection", f"one to the database {theirs[0]!r}", needed=f"one to {address.shown}")
@@ -100,21 +100,21 @@ class AwaitedConnection(PostgresConnection):
         self._connection = connection
         self._loop = asyncio.get_running_loop()
 
-    def execute(self, sql: str, values: Values = ()) -> Answer:
+    def execute(self, sql: str, values: Values = ()) -> QueryResult:
         """Run a statement in the event loop."""
         return asyncio.run_coroutine_threadsafe(self._execute(sql, values), self._loop).result()
 
-    def _execute(self, sql: str, values: Values) -> Coroutine[Any, Any, Answer]:
+    def _execute(self, sql: str, values: Values) -> Coroutine[Any, Any, QueryResult]:
         raise NotImplementedError
 
 
 class AsyncPsycopgConnection(AwaitedConnection):
     """An asyncio connection of psycopg."""
 
-    async def _execute(self, sql: str, values: Values) -> Answer:
+    async def _execute(self, sql: str, values: Values) -> QueryResult:
         cursor = psycopg.AsyncCursor(self._connection, row_factory=tuple_row)
         await cursor.execute(sql, values or None)
-        return Answer(await cursor.fetchall() if cursor.description else [], cursor.rowcount)
+        return QueryResult(await cursor.fetchall() if cursor.description else [], cursor.rowcount)
 
     @property
     def is_open(self) -> bool:
@@ -131,15 +131,15 @@ class AsyncPsycopgConnection(AwaitedConnection):
 class AsyncpgConnection(AwaitedConnection):
     """A connection of asyncpg."""
 
-    async def _execute(self, sql: str, values: Values) -> Answer:
+    async def _execute(self, sql: str, values: Values) -> QueryResult:
         library = sys.modules["asyncpg"]
         try:
             if not values and not sql.startswith("SELECT"):
-                return Answer([], _count(await self._connection.execute(sql)))
+                return QueryResult([], _count(await self._connection.execute(sql)))
             text, names = numbered(sql, cast=True)
             statement = await self._connection.prepare(text)
             rows = await statement.fetch(*(values[name] for name in names))
-            return Answer([tuple(row) for row in rows], _count(statement.get_statusmsg()))
+            return QueryResult([tuple(row) for row in rows], _count(statement.get_statusmsg()))
         except library.PostgresError as error:
             raise _as_psycopg(error) from None
         except (library.InterfaceError, OSError) as error:

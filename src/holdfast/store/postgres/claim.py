@@ -41,7 +41,7 @@ _in_order = attrgetter("rank", "id")
 _id = attrgetter("id")
 
 
-class Claim:
+class PostgresClaim:
     """Leases the jobs of one query."""
 
     def __init__(

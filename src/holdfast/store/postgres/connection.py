@@ -27,7 +27,7 @@ _IDLE = psycopg.pq.TransactionStatus.IDLE
 _BAD = psycopg.pq.ConnStatus.BAD
 
 
-class Answer(NamedTuple):
+class QueryResult(NamedTuple):
     """The result of a statement: its rows, and how many it returned or changed."""
 
     rows: list[tuple[Any, ...]]
@@ -38,7 +38,7 @@ class PostgresConnection(ABC):
     """A connection, used by one thread at a time."""
 
     @abstractmethod
-    def execute(self, sql: str, values: Values = ()) -> Answer:
+    def execute(self, sql: str, values: Values = ()) -> QueryResult:
         """Run one statement, or several without values; return the result of the last."""
 
     @property
@@ -88,7 +88,7 @@ class OwnConnection(PostgresConnection):
         if self._pid == os.getpid():
             self.close()
 
-    def execute(self, sql: str, values: Values = ()) -> Answer:
+    def execute(self, sql: str, values: Values = ()) -> QueryResult:
         """Run a statement, or several."""
         if not values:
             self.pgconn.send_query(sql.encode())
@@ -96,7 +96,7 @@ class OwnConnection(PostgresConnection):
         text, names = numbered(sql)
         return self.execute_numbered(text, [_written(values[name]) for name in names])
 
-    def execute_numbered(self, sql: str, values: Sequence[bytes | None]) -> Answer:
+    def execute_numbered(self, sql: str, values: Sequence[bytes | None]) -> QueryResult:
         """Run a statement with values at `$1`, `$2`, …"""
         if self.prepares:
             self.pgconn.send_query_prepared(self._prepared.get(sql) or self.prepare(sql), values)
@@ -129,12 +129,12 @@ class OwnConnection(PostgresConnection):
             return f"EXECUTE {self.prepare(sql).decode()}({', '.join(literals)})"
         return _NUMBER.sub(lambda found: literals[int(found[1]) - 1], sql)
 
-    def _answer(self) -> Answer:
+    def _answer(self) -> QueryResult:
         result = self.receive()
         if not result.nfields:
-            return Answer([], result.command_tuples or 0)
+            return QueryResult([], result.command_tuples or 0)
         self._transformer.set_pgresult(result)
-        return Answer(self._transformer.load_rows(0, result.ntuples, tuple), result.ntuples)
+        return QueryResult(self._transformer.load_rows(0, result.ntuples, tuple), result.ntuples)
 
     def receive(self) -> Any:
         """Wait for the results of what was sent; return the last, or raise the first error."""
@@ -189,12 +189,12 @@ class CallersConnection(PostgresConnection):
         # An explicit cursor: the caller's connection may have another cursor factory.
         self._cursor = psycopg.Cursor(connection, row_factory=tuple_row)
 
-    def execute(self, sql: str, values: Values = ()) -> Answer:
+    def execute(self, sql: str, values: Values = ()) -> QueryResult:
         """Run a statement, or several."""
         cursor = self._cursor.execute(sql, values or None)
         while not values and cursor.nextset():
             pass
-        return Answer(cursor.fetchall() if cursor.description else [], cursor.rowcount)
+        return QueryResult(cursor.fetchall() if cursor.description else [], cursor.rowcount)
 
     @property
     def is_open(self) -> bool:
@@ -217,7 +217,7 @@ class NoConnection(PostgresConnection):
 
     is_open = in_transaction = False
 
-    def execute(self, sql: str, values: Values = ()) -> Answer:
+    def execute(self, sql: str, values: Values = ()) -> QueryResult:
         """Raise `ReadsSomething`."""
         raise ReadsSomething("a batch that was to read nothing has read")
 

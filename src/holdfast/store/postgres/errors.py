@@ -23,7 +23,7 @@ from ...core.errors import (
     Unavailable,
 )
 from ..common.outage import UNKNOWN_HOST, Lost, UnknownHost
-from .url import Address
+from .url import PostgresAddress
 
 # SQLSTATEs raised by our functions, see `commit_changes`: stored data differs from what the batch expects;
 # and a lock that another batch has.
@@ -50,7 +50,7 @@ class Pooled(Conflict):
 
 
 @contextmanager
-def translated(address: Address) -> Iterator[None]:
+def translated(address: PostgresAddress) -> Iterator[None]:
     """Raise Holdfast's errors for PostgreSQL's, which are not chained: they may show values of rows."""
     try:
         yield
@@ -63,7 +63,7 @@ def code_of(error: psycopg.Error) -> str:
     return error.sqlstate or error.diag.sqlstate or ""
 
 
-def translate(error: psycopg.Error, address: Address) -> Exception:
+def translate(error: psycopg.Error, address: PostgresAddress) -> Exception:
     """The Holdfast error for one of PostgreSQL's, with the store, the problem and the remedy."""
     where, text = address.shown, message_of(error)
     # No room for more locks until other transactions have committed.

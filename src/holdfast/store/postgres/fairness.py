@@ -99,7 +99,7 @@ class ClaimedTurns(NamedTuple):
     has_more: bool = False
 
 
-class Served:
+class ClaimTurns:
     """The turns of the claims of one batch, until they are written."""
 
     def __init__(self) -> None:
@@ -142,7 +142,7 @@ def put_ready(
 ) -> None:
     """Add the pairs to be marked as ready or empty to the parameters.
 
-    `last`: see `Served`. `perhaps_empty`: pairs of this process that may have no READY job left.
+    `last`: see `ClaimTurns`. `perhaps_empty`: pairs of this process that may have no READY job left.
     """
     filled = []
     for pair, number in ready.items():

@@ -30,7 +30,7 @@ from ..common.waker import Waker
 from .connection import OwnConnection
 from .pool import Pool
 from .statements import channel
-from .url import Address
+from .url import PostgresAddress
 
 # How often a waiting process polls: first and last interval after a notification if it can listen
 # (`PollTimes`); if it cannot; and while the server is down. A poll that finds a change costs a transaction.
@@ -53,7 +53,7 @@ PAUSE_S, LONGEST_PAUSE_S = 0.002, 0.01
 class PostgresListener:
     """Wakes up the `wait` of one store."""
 
-    def __init__(self, address: Address, pool: Pool) -> None:
+    def __init__(self, address: PostgresAddress, pool: Pool) -> None:
         self._address, self._pool = address, pool
         # The payload of our own notifications.
         self.name = secrets.token_hex(8)
@@ -167,7 +167,7 @@ class PostgresListener:
 class PostgresNotifier:
     """Wakes up the other stores of a schema from a thread."""
 
-    def __init__(self, address: Address, pool: Pool, name: str) -> None:
+    def __init__(self, address: PostgresAddress, pool: Pool, name: str) -> None:
         self._address, self._pool = address, pool
         # The payload, by which the listener of this store recognises its own notifications.
         self._name = name

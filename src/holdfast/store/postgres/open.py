@@ -12,7 +12,7 @@ from ...core.errors import SchemaMismatch, StoreCorrupt, StoreError, StoreMissin
 from .connection import PostgresConnection
 from .locks import lock_number
 from .statements import migrations
-from .url import Address
+from .url import PostgresAddress
 
 # The oldest supported server version.
 OLDEST = 140_000
@@ -38,7 +38,7 @@ def schema_version(connection: PostgresConnection, schema: str) -> int:
     return int(rows[0][0])
 
 
-def make_ready(connection: PostgresConnection, address: Address, *, create: bool = True) -> None:
+def make_ready(connection: PostgresConnection, address: PostgresAddress, *, create: bool = True) -> None:
     """Check the schema, or create it if it does not exist. The connection is in no transaction."""
     ((number, encoding, standby),) = connection.rows(_SERVER)
     if number < OLDEST:
@@ -66,7 +66,7 @@ def make_ready(connection: PostgresConnection, address: Address, *, create: bool
         )
 
 
-def migrate(connection: PostgresConnection, address: Address) -> list[int]:
+def migrate(connection: PostgresConnection, address: PostgresAddress) -> list[int]:
     """Migrate a schema in one transaction; return the new versions."""
     # Another process may take longer to create the schema than the usual lock time-out.
     connection.execute("BEGIN; SET LOCAL lock_timeout = 0")
@@ -89,7 +89,7 @@ def migrate(connection: PostgresConnection, address: Address) -> list[int]:
     return made
 
 
-def _begin_schema(connection: PostgresConnection, address: Address) -> None:
+def _begin_schema(connection: PostgresConnection, address: PostgresAddress) -> None:
     if not connection.value(_SCHEMA, (address.schema,)):
         connection.execute(f'CREATE SCHEMA "{address.schema}"')
     elif tables := connection.value(_TABLES, (address.schema,)):

@@ -19,7 +19,7 @@ import psycopg
 from ...core.errors import Closed, Unavailable
 from ..common.clock import monotonic_s
 from .connection import OwnConnection
-from .url import Address
+from .url import PostgresAddress
 
 # Every query has its index. Statistics of a queue, which is full now and empty in a second, would mislead the
 # planner, and planning takes longer than most statements. A batch that waits for a lock for more than a
@@ -58,7 +58,9 @@ class Permit:
 class Pool:
     """A limited number of connections; a thread that finds none free waits for one."""
 
-    def __init__(self, address: Address, prepare: Callable[[OwnConnection], None], patience_s: float) -> None:
+    def __init__(
+        self, address: PostgresAddress, prepare: Callable[[OwnConnection], None], patience_s: float
+    ) -> None:
         self._address, self._prepare, self._patience_s = address, prepare, patience_s
         self.is_closed = False
         self._begin()

@@ -12,7 +12,7 @@ import psycopg
 from .connection import OwnConnection, PostgresConnection
 from .locks import hashed
 from .pool import Pool
-from .url import Address
+from .url import PostgresAddress
 
 # How soon the server notices that a machine has disappeared; its own default is two hours.
 _ALIVE = "SET tcp_keepalives_idle = 15; SET tcp_keepalives_interval = 5; SET tcp_keepalives_count = 3"
@@ -23,10 +23,10 @@ _PRESENT = """SELECT EXISTS (
 )"""
 
 
-class Presence:
+class PostgresPresence:
     """The announced names of one process."""
 
-    def __init__(self, address: Address, pool: Pool) -> None:
+    def __init__(self, address: PostgresAddress, pool: Pool) -> None:
         self._address, self._pool = address, pool
         self._names: list[str] = []
         self._connection: OwnConnection | None = None

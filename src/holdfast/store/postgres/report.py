@@ -5,7 +5,7 @@ from ..common.clock import system_clock
 from .connection import PostgresConnection
 from .open import schema_version
 from .statements import migrations
-from .url import Address
+from .url import PostgresAddress
 
 MEGABYTE = 1024 * 1024
 # A larger clock skew is reported.
@@ -50,7 +50,9 @@ INDEXES = (
 )
 
 
-def complaints(connection: PostgresConnection, address: Address, now_ms: int, *, own: bool) -> list[str]:
+def complaints(
+    connection: PostgresConnection, address: PostgresAddress, now_ms: int, *, own: bool
+) -> list[str]:
     """The problems of a store, each with its fix. `own`: the time is the server's."""
     where, quoted = address.shown, f'"{address.schema}"'
     told = []
@@ -72,7 +74,7 @@ def complaints(connection: PostgresConnection, address: Address, now_ms: int, *,
     return told + _bloat(connection, address)
 
 
-def _bloat(connection: PostgresConnection, address: Address) -> list[str]:
+def _bloat(connection: PostgresConnection, address: PostgresAddress) -> list[str]:
     told = []
     for name, dead in connection.rows(_DEAD, (address.schema, DEAD_ROWS, DEAD_FACTOR)):
         told.append(
@@ -88,7 +90,7 @@ def _bloat(connection: PostgresConnection, address: Address) -> list[str]:
     return told
 
 
-def facts(connection: PostgresConnection, address: Address) -> dict[str, str]:
+def facts(connection: PostgresConnection, address: PostgresAddress) -> dict[str, str]:
     """The version, settings and sizes of a store."""
 
     def setting(name: str) -> str:

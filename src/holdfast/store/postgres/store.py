@@ -23,7 +23,7 @@ from ...core.kinds import PAUSE
 from ..common.clock import Clock, monotonic_s
 from ..common.outage import FIRST_NAP_S, Outages
 from ..common.server_time import Time
-from ..contract import ENDS, Capabilities, Changes, ReadTxn, Report, Txn
+from ..contract import ENDS, Capabilities, Changes, ReadTxn, StoreReport, Txn
 from .borrow import borrowed, check_place, lend, place_of
 from .changes import Parameters, as_bytes, call_of, numbered_call_of
 from .connection import NoConnection, OwnConnection, PostgresConnection
@@ -33,7 +33,7 @@ from .locks import Locks, Wants, lock_number
 from .notify import PostgresListener, PostgresNotifier
 from .open import make_ready, migrate, script
 from .pool import Pool
-from .presence import Presence
+from .presence import PostgresPresence
 from .reads import FEW_PAIRS, LOOKED_AT, PostgresReads, asked_by_look
 from .repair import repair_records
 from .report import complaints, facts
@@ -79,7 +79,7 @@ class PostgresStore:
         self.pool = Pool(self.address, self._make_ready, patience_s)
         self._listener = PostgresListener(self.address, self.pool)
         self._notifier = PostgresNotifier(self.address, self.pool, self._listener.name)
-        self._presence = Presence(self.address, self.pool)
+        self._presence = PostgresPresence(self.address, self.pool)
         schema = self._schema = self.address.schema
         self._writing, self._reading = statements(schema, locking=True), statements(schema, locking=False)
         # Where index scans start, see `starts`; and the last known notice, which blind batches use.
@@ -402,12 +402,12 @@ class PostgresStore:
         with translated(self.address):
             return self._presence.appear(name)
 
-    def report(self) -> Report:
+    def report(self) -> StoreReport:
         """Version, settings and sizes; and problems."""
 
-        def read(view: PostgresReads) -> Report:
+        def read(view: PostgresReads) -> StoreReport:
             told = complaints(view.connection, self.address, view.now_ms, own=self._clock is None)
-            return Report(facts(view.connection, self.address), told)
+            return StoreReport(facts(view.connection, self.address), told)
 
         return self._patiently(lambda: self._read_once(read), waits=False)
 

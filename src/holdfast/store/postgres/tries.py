@@ -15,7 +15,7 @@ from ...core.errors import Conflict, Contended, StoreCorrupt
 from ..common.outage import Lost, Outages, RetryPeriod, UnknownHost
 from .errors import Pooled, translate
 from .pool import Pool
-from .url import Address
+from .url import PostgresAddress
 
 # How often a batch is run again after a `Conflict`.
 TRIES = 100
@@ -26,7 +26,12 @@ class Tries:
     """The retries of one call. `repair` repairs unreadable records, and returns how many there were."""
 
     def __init__(
-        self, address: Address, pool: Pool, outages: Outages, patience_s: float, repair: Callable[[], int]
+        self,
+        address: PostgresAddress,
+        pool: Pool,
+        outages: Outages,
+        patience_s: float,
+        repair: Callable[[], int],
     ) -> None:
         self._address, self._pool, self._outages, self._repair = address, pool, outages, repair
         self._patience = RetryPeriod(outages, patience_s)

@@ -15,9 +15,9 @@ from ...core.kinds import DOMAIN, Names
 from ..contract import UNCHANGED, Changes, ClaimQuery, Moments, Waiting, WaitingQuery
 from ..fairness import Pair
 from .changes import Parameters, call_of, parameters_of, put_counts, tables_of
-from .claim import Claim
+from .claim import PostgresClaim
 from .connection import PostgresConnection
-from .fairness import Served, put_ready
+from .fairness import ClaimTurns, put_ready
 from .locks import Locks, Wants, row_locks
 from .reads import PostgresReads, asked_by_look
 from .starts import Starts, Walks
@@ -55,7 +55,7 @@ class PostgresTxn(PostgresReads):
         self._wrote = False
         # Returned by claims: data in the jobs' rows (None: in its own table), and turns.
         self._beside: dict[int, Body | None] = {}
-        self._served: Served | None = None
+        self._served: ClaimTurns | None = None
         # Pairs to which this batch has added READY jobs.
         self._own_pairs: dict[Pair, None] = {}
 
@@ -134,13 +134,13 @@ class PostgresTxn(PostgresReads):
 
     def claim(self, query: ClaimQuery) -> list[Job]:
         """Lease the first jobs that match."""
-        claim = Claim(self.connection, self.sql, query, self.starts, self._pairs, self._own_pairs)
+        claim = PostgresClaim(self.connection, self.sql, query, self.starts, self._pairs, self._own_pairs)
         jobs = claim.take()
         if jobs:
             self._wrote = True
             self._beside |= claim.beside
             if self._served is None:
-                self._served = Served()
+                self._served = ClaimTurns()
             self._served.note(jobs, query, claim.turns)
             self._claimed(jobs, rank.lease(query.lease_until))
         return jobs

@@ -25,7 +25,7 @@ COMMITS, MOST_COMMITS = 2, 16
 CONNECT_TIMEOUT_S = 10
 
 
-class Address(NamedTuple):
+class PostgresAddress(NamedTuple):
     """Where a store is, and how to use it."""
 
     # For libpq, with the password; never shown.
@@ -41,10 +41,10 @@ class Address(NamedTuple):
     commits: int = COMMITS
 
     def __repr__(self) -> str:
-        return f"Address({self.shown!r})"
+        return f"PostgresAddress({self.shown!r})"
 
 
-def parse(url: str) -> Address:
+def parse(url: str) -> PostgresAddress:
     """Parse a URL, without connecting."""
     try:
         ours, parameters = _parts(url)
@@ -56,7 +56,7 @@ def parse(url: str) -> Address:
         raise BadInput("schema", schema, needed=SCHEMA_NEEDED)
     parameters.setdefault("connect_timeout", CONNECT_TIMEOUT_S)
     parameters.setdefault("application_name", "holdfast")
-    return Address(
+    return PostgresAddress(
         parameters=parameters,
         shown=_shown(parameters, schema),
         schema=schema,

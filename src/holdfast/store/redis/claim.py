@@ -15,10 +15,10 @@ from ...core import rank
 from ...core.bounds import MAX_TIME_MS
 from ...core.job import Job, Place
 from ..contract import ClaimQuery
-from .connection import CLAIM, GIVE_BACK, Command, Server
+from .connection import CLAIM, GIVE_BACK, Command, RedisServer
 from .keys import Keys, Pair, member, pair_name, pair_of, read_jobs
 from .reads import ALL, FEW_PAIRS
-from .seen import Seen, Written
+from .seen import ReadSet, Written
 
 # Up to how many pairs with READY jobs are read and filtered.
 MANY_PAIRS = 4_096
@@ -35,7 +35,7 @@ class Claiming(Protocol):
     """The interface of the batch that claims use."""
 
     keys: Keys
-    seen: Seen
+    seen: ReadSet
     written: Written
     now_ms: int
     # Ids taken by this batch; at its end each is put where its record belongs.
@@ -184,7 +184,7 @@ def _ranks(priority: int | None) -> tuple[int, int]:
 
 
 def give_back(
-    server: Server, keys: Keys, jobs: Mapping[int, Job | None], stamps: Mapping[int, bytes]
+    server: RedisServer, keys: Keys, jobs: Mapping[int, Job | None], stamps: Mapping[int, bytes]
 ) -> None:
     """Put taken jobs back where their records belong, unless they were written since."""
     turns = [keys.pairs, keys.turn_tenants, keys.rest_tenants, keys.rest_pairs]

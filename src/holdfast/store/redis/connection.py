@@ -1,9 +1,9 @@
 """Connections to Redis: sends commands and reads replies, many in one round trip.
 
-    Connection   a socket to one server, and a session: the numbers of the commits sent through it
-    Server       the idle connections to a server
-    Cluster      a `Server` for the cluster node that has the store's slot, wherever it moves. All keys of a
-                 store are in one slot
+    RedisConnection   a socket to one server, and a session: the numbers of the commits sent through it
+    RedisServer       the idle connections to a server
+    Cluster           a `RedisServer` for the cluster node that has the store's slot, wherever it moves. All
+                      keys of a store are in one slot
 
 hiredis packs commands and parses replies. A script is called by its hash, and sent whole to a server that
 does not have it. A KeyboardInterrupt may come at any step: a connection with unread replies is closed and
@@ -25,7 +25,7 @@ import hiredis
 
 from ..common.keepalive import enable_keepalive
 from .errors import FAULTS, ReplyError
-from .url import Address
+from .url import RedisAddress
 
 # Time-outs for replies and for connecting.
 ANSWER_S, CONNECT_S = 20.0, 10.0
@@ -67,7 +67,7 @@ PAGE, REPAIR = Script("page"), Script("repair")
 SCRIPTS = {script.sha: script for script in (COMMIT, SETTLE, CLAIM, GIVE_BACK, PAGE, REPAIR)}
 
 
-class Session:
+class RedisSession:
     """Numbered commits, by which it is known whether a commit whose reply was lost was executed.
 
     The commits of a session are sequential and numbered. The script writes the number with the changes, and
@@ -82,13 +82,13 @@ class Session:
         self.done = b""
 
 
-class Connection:
+class RedisConnection:
     """A socket to a server, for one caller at a time."""
 
-    def __init__(self, address: Address, node: tuple[str, int], epoch: object) -> None:
+    def __init__(self, address: RedisAddress, node: tuple[str, int], epoch: object) -> None:
         # The generation of connections that it belongs to; those of an earlier one are closed.
         self.epoch: object | None = epoch
-        self.session = Session()
+        self.session = RedisSession()
         self._reader = hiredis.Reader(replyError=ReplyError)
         self.socket = socket.create_connection(node, CONNECT_S)
         try:
@@ -102,7 +102,7 @@ class Connection:
             self.close()
             raise
 
-    def _log_in(self, address: Address) -> None:
+    def _log_in(self, address: RedisAddress) -> None:
         commands: list[Command] = []
         if address.password is not None:
             commands.append((b"AUTH", *([address.user] if address.user else []), address.password))
@@ -158,7 +158,7 @@ class Connection:
             self.socket.close()
 
 
-def _wrap(plain: socket.socket, address: Address, host: str) -> socket.socket:
+def _wrap(plain: socket.socket, address: RedisAddress, host: str) -> socket.socket:
     named = dict(address.tls_files)
     context = ssl.create_default_context(cafile=named.get("ssl_ca_certs"))
     if "ssl_certfile" in named:
@@ -166,18 +166,18 @@ def _wrap(plain: socket.socket, address: Address, host: str) -> socket.socket:
     return context.wrap_socket(plain, server_hostname=host)
 
 
-class Server:
+class RedisServer:
     """A server, and the idle connections to it."""
 
     # Whether the server was reached before, although it may be down now.
     is_found = False
 
-    def __init__(self, address: Address) -> None:
+    def __init__(self, address: RedisAddress) -> None:
         self._address = address
-        self._free: list[Connection] = []
+        self._free: list[RedisConnection] = []
         self._epoch, self._process = object(), _Process.is_it
 
-    def acquire(self) -> Connection:
+    def acquire(self) -> RedisConnection:
         """A connection, to be returned by `release`."""
         if self._process is not _Process.is_it:
             # The connections are the parent's.
@@ -188,15 +188,15 @@ class Server:
         except IndexError:
             return self.open()
 
-    def open(self) -> Connection:
+    def open(self) -> RedisConnection:
         """A new connection outside the pool."""
-        return Connection(self._address, self.node(), self._epoch)
+        return RedisConnection(self._address, self.node(), self._epoch)
 
     def node(self) -> tuple[str, int]:
         """The host and port of the store."""
         return self._address.hosts[0]
 
-    def release(self, connection: Connection) -> None:
+    def release(self, connection: RedisConnection) -> None:
         """Keep a connection for reuse, unless it is closed or of an earlier generation."""
         if connection.epoch is self._epoch:
             self._free.append(connection)
@@ -215,7 +215,7 @@ class Server:
         finally:
             self.release(connection)
 
-    def send(self, connection: Connection, commands: Sequence[Command]) -> list[Any]:
+    def send(self, connection: RedisConnection, commands: Sequence[Command]) -> list[Any]:
         """Several commands through this connection, which is closed if not all replies were read."""
         try:
             replies = connection.exchange(commands)
@@ -240,10 +240,10 @@ class Server:
     close = drop
 
 
-class Cluster(Server):
+class Cluster(RedisServer):
     """The node of a cluster that has the store's slot."""
 
-    def __init__(self, address: Address, key: bytes) -> None:
+    def __init__(self, address: RedisAddress, key: bytes) -> None:
         super().__init__(address)
         self._slot = crc_hqx(key.partition(b"{")[2].partition(b"}")[0], 0) % SLOTS
         self._node: tuple[str, int] | None = None
@@ -266,7 +266,7 @@ class Cluster(Server):
 
     def _ask(self, node: tuple[str, int]) -> tuple[str, int] | None:
         """The node that has the store's slot, according to `node`."""
-        connection = Connection(self._address, node, self._epoch)
+        connection = RedisConnection(self._address, node, self._epoch)
         try:
             (ranges,) = connection.exchange([(b"CLUSTER", b"SLOTS")])
         finally:
@@ -283,7 +283,7 @@ class Cluster(Server):
         self._known = list(dict.fromkeys([*found, *self._address.hosts]))
         return owner
 
-    def send(self, connection: Connection, commands: Sequence[Command]) -> list[Any]:
+    def send(self, connection: RedisConnection, commands: Sequence[Command]) -> list[Any]:
         """Send commands, following redirections."""
         first = connection
         for _ in range(REDIRECTS):
@@ -314,7 +314,7 @@ class Cluster(Server):
 
     def _ask_next(self, node: tuple[str, int], commands: Sequence[Command]) -> list[Any]:
         """Send commands to the node that the slot is moving to."""
-        connection = Connection(self._address, node, self._epoch)
+        connection = RedisConnection(self._address, node, self._epoch)
         try:
             asked = [words for one in commands for words in ((b"ASKING",), _whole(one))]
             replies = connection.exchange(asked)[1::2]
@@ -346,6 +346,6 @@ def _whole(words: Command) -> Command:
     return (b"EVAL", SCRIPTS[words[1]].text, *words[2:])
 
 
-def server_of(address: Address, key: bytes) -> Server:
+def server_of(address: RedisAddress, key: bytes) -> RedisServer:
     """The server of an address, without connecting."""
-    return Cluster(address, key) if address.cluster else Server(address)
+    return Cluster(address, key) if address.cluster else RedisServer(address)

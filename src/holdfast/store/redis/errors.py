@@ -9,7 +9,7 @@ import hiredis
 
 from ...core.errors import HoldfastError, StoreError, StoreFull
 from ..common.outage import UNKNOWN_HOST, Lost, UnknownHost
-from .url import Address
+from .url import RedisAddress
 
 
 class ReplyError(Exception):
@@ -25,7 +25,7 @@ AWAY = (
 )
 
 
-def translated(error: Exception, address: Address) -> Exception:
+def translated(error: Exception, address: RedisAddress) -> Exception:
     """The Holdfast error for one of Redis's, with the store, the problem and the remedy."""
     where, text = address.shown, first_line(error)
     for words, make, message in _BY_WORDS:

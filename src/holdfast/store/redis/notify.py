@@ -15,7 +15,7 @@ from ..common.clock import monotonic_s
 from ..common.polling import PollTimes
 from ..common.waker import Waker
 from ..contract import ENDS, JOBS, NO_WAKE
-from .connection import Connection, Server
+from .connection import RedisConnection, RedisServer
 from .errors import FAULTS, ReplyError
 from .keys import Keys
 
@@ -29,13 +29,13 @@ END = b"."
 class RedisNotifier:
     """Waits for commits of other stores."""
 
-    def __init__(self, server: Server, keys: Keys) -> None:
+    def __init__(self, server: RedisServer, keys: Keys) -> None:
         self._server, self._keys = server, keys
         # The name by which this store recognises its own messages.
         self._name = secrets.token_hex(8).encode()
         # The message that a commit publishes, by `Changes.wake`; b"": none.
         self.messages = {NO_WAKE: b"", ENDS: self._name + END, JOBS: self._name}
-        self._connection: Connection | None = None
+        self._connection: RedisConnection | None = None
         self._pid = os.getpid()
         # The commit counter at the last poll, and when to poll next.
         self._tick: bytes | None = None

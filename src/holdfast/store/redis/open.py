@@ -5,10 +5,10 @@ from typing import Any, NamedTuple
 from ...core.counting import counted
 from ...core.errors import SchemaMismatch, StoreCorrupt, StoreError, StoreMissing
 from ..common.outage import Lost
-from .connection import Command, Server
+from .connection import Command, RedisServer
 from .errors import ReplyError
 from .keys import Keys
-from .url import Address
+from .url import RedisAddress
 
 OLDEST = (6, 2)
 # The first version with WAITAOF, by which replicas confirm that data is on disk.
@@ -36,7 +36,7 @@ class ServerInfo(NamedTuple):
     tick: bytes | None
 
 
-def look(connections: Server, keys: Keys) -> ServerInfo:
+def look(connections: RedisServer, keys: Keys) -> ServerInfo:
     """Read the `ServerInfo` of a server."""
     sections, (seconds, micros), tick = connections.call_many([(b"INFO",), (b"TIME",), (b"GET", keys.tick)])
     info = _info(sections)
@@ -59,7 +59,7 @@ def look(connections: Server, keys: Keys) -> ServerInfo:
 
 
 def open_server(
-    connections: Server, keys: Keys, address: Address, *, create: bool, was_open: bool
+    connections: RedisServer, keys: Keys, address: RedisAddress, *, create: bool, was_open: bool
 ) -> ServerInfo:
     """Check a server, and that the store on it can be used.
 
@@ -82,7 +82,7 @@ def _info(reply: Any) -> dict[str, str]:
     return {name: value for name, mark, value in lines if mark}
 
 
-def _setting(connections: Server, name: str) -> str | None:
+def _setting(connections: RedisServer, name: str) -> str | None:
     try:
         found = connections.call(b"CONFIG", b"GET", name)
     except ReplyError:
@@ -90,7 +90,7 @@ def _setting(connections: Server, name: str) -> str | None:
     return found[1].decode() if found else ""
 
 
-def check_server(server: ServerInfo, address: Address) -> None:
+def check_server(server: ServerInfo, address: RedisAddress) -> None:
     """Refuse a server that cannot be used, or lacks the durability asked for."""
     where = address.shown
     if server.version < OLDEST:
@@ -108,7 +108,7 @@ def check_server(server: ServerInfo, address: Address) -> None:
         raise StoreError(f"{where}: durability={address.durability} cannot be kept: {complaint}")
 
 
-def broken_promise(server: ServerInfo, address: Address) -> str:
+def broken_promise(server: ServerInfo, address: RedisAddress) -> str:
     """The setting that must be changed for the durability asked for; "": none."""
     wanted = address.durability
     if wanted in ("everysec", "always") and not server.aof:
@@ -126,7 +126,7 @@ def broken_promise(server: ServerInfo, address: Address) -> str:
     return ""
 
 
-def check_layout(connections: Server, keys: Keys, address: Address, *, create: bool) -> None:
+def check_layout(connections: RedisServer, keys: Keys, address: RedisAddress, *, create: bool) -> None:
     """Write the layout version of a new store; refuse an unknown version.
 
     A store exists once it has a layout version. Without `create` it must exist.
@@ -146,7 +146,7 @@ def check_layout(connections: Server, keys: Keys, address: Address, *, create: b
         )
 
 
-def waiting_commands(server: ServerInfo, address: Address, timeout_ms: int) -> list[Command]:
+def waiting_commands(server: ServerInfo, address: RedisAddress, timeout_ms: int) -> list[Command]:
     """The commands after a commit that wait for replicas; none without `durability=replicated`.
 
     A replica replies to WAITAOF before it has synced the data that came with it, and then not again for a
@@ -160,7 +160,7 @@ def waiting_commands(server: ServerInfo, address: Address, timeout_ms: int) -> l
     return [(b"WAIT", address.replicas, timeout_ms)]
 
 
-def is_replicated(reply: Any, address: Address) -> bool:
+def is_replicated(reply: Any, address: RedisAddress) -> bool:
     """Whether enough replicas have the commit."""
     count = reply[1] if isinstance(reply, list) else reply
     return int(count) >= address.replicas

@@ -28,7 +28,7 @@ from .keys import (
     kind_of,
     pair_name,
 )
-from .seen import Seen, Written
+from .seen import ReadSet, Written
 
 # The start of a record; the rest is the same for all jobs of a group, except for the size.
 _ID_0 = b'{"id":0'
@@ -39,7 +39,7 @@ ZERO_SCORE, NO_NAME = 1, 2
 _pack = msgspec.msgpack.Encoder().encode
 
 
-class Plan:
+class CommitPlan:
     """The keys of a commit, and its words."""
 
     def __init__(self, keys: Keys, session: bytes, stamp: bytes) -> None:
@@ -89,7 +89,7 @@ class Plan:
 
     # What was read
 
-    def check(self, seen: Seen, domain_sizes: Mapping[str, int]) -> None:
+    def check(self, seen: ReadSet, domain_sizes: Mapping[str, int]) -> None:
         """Check that nothing that was read has changed, nor the numbers of jobs of domains that get a row."""
         keys = self._keys
         notice = self._positions[keys.notice]
@@ -150,7 +150,7 @@ class Plan:
             self._put_bodies(dict(zip(ids, bodies, strict=True)), keys.data, keys.large_data)
         self._move_group(keys.move(None, kind_of(template)), names, [template])
 
-    def move(self, written: Written, seen: Seen) -> None:
+    def move(self, written: Written, seen: ReadSet) -> None:
         """Write the records of jobs, and move them from their old orders to the new ones."""
         before, after, keys = seen.jobs, written.jobs, self._keys
         if written.added:

@@ -3,7 +3,7 @@
 import os
 
 from ..common.clock import monotonic_s
-from .connection import Server
+from .connection import RedisServer
 from .errors import FAULTS
 from .keys import Keys
 
@@ -11,10 +11,10 @@ from .keys import Keys
 SEEN_MS, RENEWED_S = 60_000, 20.0
 
 
-class Presence:
+class RedisPresence:
     """The announced names of this process."""
 
-    def __init__(self, server: Server, keys: Keys) -> None:
+    def __init__(self, server: RedisServer, keys: Keys) -> None:
         self._server, self._keys = server, keys
         self.names: list[str] = []
         self._renewed_s = 0.0

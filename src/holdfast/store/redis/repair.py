@@ -11,14 +11,14 @@ from ...core.damage import UNREADABLE, salvage
 from ...core.job import Place, State
 from ..contract import CountKey
 from .claim import give_back
-from .connection import REPAIR, Server
+from .connection import REPAIR, RedisServer
 from .keys import STAMP_BYTES, Keys, Pair, encode_job, member, pair_of, read_job
 
 # How many records are read at once.
 PAGE_ROWS = 1_000
 
 
-def repair_records(server: Server, keys: Keys) -> int:
+def repair_records(server: RedisServer, keys: Keys) -> int:
     """Rewrite unreadable records of jobs; return their number."""
     count = 0
     for table, known in ((keys.jobs, _standing), (keys.archive, _ended)):
@@ -34,7 +34,7 @@ def repair_records(server: Server, keys: Keys) -> int:
     return count
 
 
-def _unreadable(server: Server, table: bytes) -> Iterator[tuple[int, bytes]]:
+def _unreadable(server: RedisServer, table: bytes) -> Iterator[tuple[int, bytes]]:
     cursor: Any = 0
     while True:
         cursor, found = server.call(b"HSCAN", table, cursor, b"COUNT", PAGE_ROWS)
@@ -49,7 +49,7 @@ def _unreadable(server: Server, table: bytes) -> Iterator[tuple[int, bytes]]:
             return
 
 
-def _standing(server: Server, keys: Keys, job_id: int) -> dict[str, Any]:
+def _standing(server: RedisServer, keys: Keys, job_id: int) -> dict[str, Any]:
     """The place, tenant and task of a live job, as far as the sorted sets show."""
     orders = [(place, order, False) for place, order in keys.places.items()]
     orders += [(Place.READY, keys.ready_mock, True)]
@@ -66,7 +66,7 @@ def _standing(server: Server, keys: Keys, job_id: int) -> dict[str, Any]:
     return _ended(server, keys, job_id)
 
 
-def _whose(server: Server, keys: Keys, job_id: int, *, mock: bool) -> dict[str, Any]:
+def _whose(server: RedisServer, keys: Keys, job_id: int, *, mock: bool) -> dict[str, Any]:
     """The tenant and task whose queue contains a READY job."""
     pairs = _pairs(server, keys)
     queues = [(b"ZSCORE", keys.queue(*pair, mock=mock), member(job_id)) for pair in pairs]
@@ -76,7 +76,7 @@ def _whose(server: Server, keys: Keys, job_id: int, *, mock: bool) -> dict[str, 
     return {}
 
 
-def _taken(server: Server, keys: Keys) -> dict[str, Any]:
+def _taken(server: RedisServer, keys: Keys) -> dict[str, Any]:
     """The tenant and task whose queue has fewer jobs than are counted as READY: a claim has taken the job."""
     pairs = _pairs(server, keys)
     counted = [CountKey(*pair, Place.READY, State.QUEUED) for pair in pairs]
@@ -89,9 +89,9 @@ def _taken(server: Server, keys: Keys) -> dict[str, Any]:
     return {}
 
 
-def _pairs(server: Server, keys: Keys) -> list[Pair]:
+def _pairs(server: RedisServer, keys: Keys) -> list[Pair]:
     return [pair_of(name) for name in server.call(b"ZRANGE", keys.pairs, 0, -1)]
 
 
-def _ended(_server: Server, _keys: Keys, _job_id: int) -> dict[str, Any]:
+def _ended(_server: RedisServer, _keys: Keys, _job_id: int) -> dict[str, Any]:
     return {"place": Place.DONE, "ended": State.FAILED}

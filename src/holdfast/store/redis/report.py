@@ -2,11 +2,11 @@
 
 from ...core.errors import StoreError
 from ..common.clock import system_clock
-from ..contract import Report
-from .connection import Server
+from ..contract import StoreReport
+from .connection import RedisServer
 from .keys import Keys
 from .open import ServerInfo, check_server, look
-from .url import Address
+from .url import RedisAddress
 
 MEGABYTE = 1024 * 1024
 # A larger clock skew is reported.
@@ -15,7 +15,7 @@ SKEW_MS = 1_000
 LEFT = 0.1
 
 
-def report(connections: Server, keys: Keys, address: Address, *, own: bool) -> Report:
+def report(connections: RedisServer, keys: Keys, address: RedisAddress, *, own: bool) -> StoreReport:
     """Facts and problems of a store. `own`: the time is the server's."""
     server = look(connections, keys)
     live, archived = connections.call_many([(b"HLEN", keys.jobs), (b"HLEN", keys.archive)])
@@ -30,10 +30,10 @@ def report(connections: Server, keys: Keys, address: Address, *, own: bool) -> R
         "log": kept(server),
         "replicas": str(server.replicas),
     }
-    return Report(facts, _complaints(server, address, own=own))
+    return StoreReport(facts, _complaints(server, address, own=own))
 
 
-def _complaints(server: ServerInfo, address: Address, *, own: bool) -> list[str]:
+def _complaints(server: ServerInfo, address: RedisAddress, *, own: bool) -> list[str]:
     where, told = address.shown, []
     try:
         check_server(server, address)

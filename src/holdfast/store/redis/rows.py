@@ -9,9 +9,9 @@ from typing import Any
 from ...core.errors import Conflict
 from ...core.kinds import DOMAIN, Names
 from ..contract import UNCHANGED, CountKey, Row, TallyKey
-from .connection import PAGE, Command, Server
+from .connection import PAGE, Command, RedisServer
 from .keys import STAMP_BYTES, Keys, count_key, is_tally, tally_key, written_at
-from .seen import Seen, Written
+from .seen import ReadSet, Written
 
 
 class NoticeChanged(Conflict):
@@ -36,9 +36,9 @@ class RedisRows:
     # Whether the time is the server's, not that of a test's clock.
     timed = False
 
-    def __init__(self, server: Server, keys: Keys, now_ms: int, notice: bytes | None) -> None:
+    def __init__(self, server: RedisServer, keys: Keys, now_ms: int, notice: bytes | None) -> None:
         self.server, self.keys, self.now_ms = server, keys, now_ms
-        self.seen, self.written = Seen(), Written()
+        self.seen, self.written = ReadSet(), Written()
         # The last known notice; the first round trip checks it.
         self.seen.notice = notice
         # The number of round trips; a single one is consistent.

@@ -6,7 +6,7 @@ from ...core.job import Body, Job
 from ..contract import UNCHANGED, CountKey, RowKey, TallyKey
 
 
-class Seen:
+class ReadSet:
     """What was read from the server; None for missing values. The commit checks that nothing has changed."""
 
     def __init__(self) -> None:
@@ -27,7 +27,7 @@ class Seen:
 
 
 class Written:
-    """What was written; None for deleted values. Reads use it before `Seen`."""
+    """What was written; None for deleted values. Reads use it before `ReadSet`."""
 
     def __init__(self) -> None:
         self.jobs: dict[int, Job | None] = {}

@@ -21,13 +21,13 @@ from ..common.lending import nothing_to_lend
 from ..common.outage import FIRST_NAP_S, Lost, Outages, RetryPeriod, UnknownHost
 from ..common.repair import beyond_repair
 from ..common.server_time import Time
-from ..contract import UNCHANGED, Capabilities, Changes, ReadTxn, Report, Txn
-from .connection import COMMIT, SETTLE, Command, Connection, Session, server_of
+from ..contract import UNCHANGED, Capabilities, Changes, ReadTxn, StoreReport, Txn
+from .connection import COMMIT, SETTLE, Command, RedisConnection, RedisSession, server_of
 from .errors import FAULTS, is_lost, translated
 from .keys import Keys, new_stamp
 from .notify import RedisNotifier
 from .open import ServerInfo, is_replicated, open_server, waiting_commands
-from .presence import Presence
+from .presence import RedisPresence
 from .reads import RedisHint, RedisView
 from .repair import repair_records
 from .report import report
@@ -75,7 +75,7 @@ class RedisStore:
         self._keys = Keys(self.address.prefix, shard)
         self._server = server_of(self.address, self._keys.base)
         self._notifier = RedisNotifier(self._server, self._keys)
-        self._presence = Presence(self._server, self._keys)
+        self._presence = RedisPresence(self._server, self._keys)
         # Of the server; None: not read yet, or the server may have changed.
         self._info: ServerInfo | None = None
         self._create = create
@@ -226,7 +226,7 @@ class RedisStore:
             notice = txn.written.notice
             self._notice = None if notice is None else stamp + notice
 
-    def _send(self, connection: Connection, keys: list[bytes], words: tuple[Any, ...]) -> None:
+    def _send(self, connection: RedisConnection, keys: list[bytes], words: tuple[Any, ...]) -> None:
         """Send a commit; when this returns it is executed, and replicated if that was asked for."""
         session = connection.session
         session.number += 1
@@ -245,7 +245,7 @@ class RedisStore:
                 raise
             reply = b"DONE"
         if reply == b"CUT":
-            connection.session = Session()
+            connection.session = RedisSession()
         self._check(reply)
         session.done = number
         if waited and not is_replicated(waited[-1], self.address):
@@ -266,7 +266,7 @@ class RedisStore:
         text = reply.decode(errors="replace").rpartition("}:")[2][:80]
         raise Conflict("the session was forgotten" if reply == b"CUT" else f"{text} has changed")
 
-    def _settle(self, session: Session, number: bytes, waiting: list[Command]) -> list[Any]:
+    def _settle(self, session: RedisSession, number: bytes, waiting: list[Command]) -> list[Any]:
         """Settle whether a commit without a reply was executed (else it never will be) and replicated."""
         until_s = monotonic_s() + self._patience_s
         settle = SETTLE.command([self._keys.commits + session.name], number, SESSION_MS)
@@ -366,12 +366,12 @@ class RedisStore:
             raise translated(error, self.address) from None
         return True
 
-    def report(self) -> Report:
+    def report(self) -> StoreReport:
         """Facts and problems of the store."""
         try:
             return report(self._server, self._keys, self.address, own=self._clock is None)
         except FAULTS as error:
-            return Report({}, [str(translated(error, self.address))])
+            return StoreReport({}, [str(translated(error, self.address))])
 
     def close(self) -> None:
         """Close all connections."""

@@ -16,9 +16,9 @@ from ...core.kinds import DOMAIN
 from .. import fairness
 from ..contract import UNCHANGED, Changes, ClaimQuery, CountKey, NewJobs, leased_all
 from .claim import give_back, take
-from .connection import Server
+from .connection import RedisServer
 from .keys import Keys, Pair
-from .plan import Plan
+from .plan import CommitPlan
 from .reads import RedisReads
 
 # Cached jobs that this store wrote, with their stamps, so that the finish of a job needs no read.
@@ -33,7 +33,14 @@ class RedisTxn(RedisReads):
     _repairs = False
 
     def __init__(
-        self, server: Server, keys: Keys, now_ms: int, notice: bytes | None, *, held: HeldJobs, timed: bool
+        self,
+        server: RedisServer,
+        keys: Keys,
+        now_ms: int,
+        notice: bytes | None,
+        *,
+        held: HeldJobs,
+        timed: bool,
     ) -> None:
         super().__init__(server, keys, now_ms, notice)
         self._held, self.timed = held, timed
@@ -187,9 +194,9 @@ class RedisTxn(RedisReads):
                 return False
         return True
 
-    def plan(self, groups: Sequence[NewJobs], session: bytes, stamp: bytes) -> Plan:
+    def plan(self, groups: Sequence[NewJobs], session: bytes, stamp: bytes) -> CommitPlan:
         """The plan of the commit."""
-        plan, seen, written = Plan(self.keys, session, stamp), self.seen, self.written
+        plan, seen, written = CommitPlan(self.keys, session, stamp), self.seen, self.written
         plan.check(seen, self._new_domains() if written.rows else {})
         for group in groups:
             plan.add(group)
@@ -222,7 +229,7 @@ class RedisTxn(RedisReads):
         ]
         return {key: domain_sizes[key] for key in put if key in domain_sizes and rows[DOMAIN, key] is None}
 
-    def _settle_taken(self, plan: Plan) -> None:
+    def _settle_taken(self, plan: CommitPlan) -> None:
         """Put back jobs that were taken and not used, or found misplaced."""
         if self._misplaced:
             plan.leave_process(self._misplaced)

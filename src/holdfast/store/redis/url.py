@@ -35,7 +35,7 @@ MOST_REPLICAS = 5
 SCHEMES = ("redis", "rediss", "redis+cluster", "rediss+cluster")
 
 
-class Address(NamedTuple):
+class RedisAddress(NamedTuple):
     """Where a store is, and what is asked of it.
 
     `durability` is what the server must keep for us; where it cannot, opening is refused:
@@ -68,10 +68,10 @@ class Address(NamedTuple):
     shards: int = 1
 
     def __repr__(self) -> str:
-        return f"Address({self.shown!r})"
+        return f"RedisAddress({self.shown!r})"
 
 
-def parse(url: str) -> Address:
+def parse(url: str) -> RedisAddress:
     """Parse a URL, without connecting."""
     scheme, _, rest = url.partition("://")
     if scheme not in SCHEMES:
@@ -86,7 +86,7 @@ def parse(url: str) -> Address:
     options = _options(asked)
     named = ",".join(f"{host}:{port}" for host, port in hosts)
     shown_db = f"/{db}" if not scheme.endswith("+cluster") else "/"
-    return Address(
+    return RedisAddress(
         hosts=hosts,
         shown=f"{scheme}://{unquote(user) + '@' if user else ''}{named}{shown_db}?prefix={options['prefix']}",
         db=db,

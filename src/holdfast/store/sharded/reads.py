@@ -1,8 +1,8 @@
 """One view of several shards: a job is read from its shard; lists, counts and tables are merged.
 
-A view begins with no shard open. A read that needs more raises `Wanted`, and the view is started again with
-those shards open. So reading one job opens one shard, and a shard that is down fails only the reads that need
-it. Some reads (`waiting`, pauses, workers) do without the shards that are down.
+A view begins with no shard open. A read that needs more raises `ShardsWanted`, and the view is started again
+with those shards open. So reading one job opens one shard, and a shard that is down fails only the reads that
+need it. Some reads (`waiting`, pauses, workers) do without the shards that are down.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -26,7 +26,7 @@ Missing = dict[int, StoreError]
 LENIENT = {kinds.HANDLED, kinds.PAUSE, kinds.PATTERNS, kinds.SETTING, kinds.TASK, kinds.WORKER}
 
 
-class Wanted(Exception):
+class ShardsWanted(Exception):
     """The view needs these shards as well."""
 
     def __init__(self, shards: Iterable[int]) -> None:
@@ -54,7 +54,7 @@ class ShardedReads(ReadTxn):
         if shard in self._missing:
             raise self._missing[shard]
         if shard not in self._views:
-            raise Wanted([shard])
+            raise ShardsWanted([shard])
         return self._views[shard]
 
     def _of(self, slot: int) -> ReadTxn:
@@ -70,7 +70,7 @@ class ShardedReads(ReadTxn):
     def _there(self) -> list[ReadTxn]:
         """The views of the shards that are up, at least one."""
         if missing := set(range(self._shards)) - self._views.keys() - self._missing.keys():
-            raise Wanted(missing)
+            raise ShardsWanted(missing)
         if not self._views:
             raise next(iter(self._missing.values()))
         return [self._views[shard] for shard in sorted(self._views)]
@@ -87,7 +87,7 @@ class ShardedReads(ReadTxn):
 
     def _want(self, shards: Iterable[int]) -> None:
         if missing := set(shards) - self._views.keys() - self._missing.keys():
-            raise Wanted(missing)
+            raise ShardsWanted(missing)
 
     # Jobs
 

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from ...core.errors import Closed, Contended, StoreError, StoreMissing, Unavailable, Unsettled
 from ...core.kinds import SHARD
 from ..common.clock import monotonic_s, system_clock
-from ..contract import NOTHING, Capabilities, Changes, ReadTxn, Report, Store, Txn
+from ..contract import NOTHING, Capabilities, Changes, ReadTxn, Store, StoreReport, Txn
 
 T = TypeVar("T")
 V = TypeVar("V")
@@ -106,10 +106,10 @@ class Shard:
         """See `Store.appear`; `Unavailable` while the shard is down."""
         return self._guarded(lambda store: store.appear(name))
 
-    def report(self) -> Report:
+    def report(self) -> StoreReport:
         """The store's report, with the shard's name in its complaints."""
         facts, complaints = self._guarded(lambda store: store.report())
-        return Report(facts, [f"{self.title}: {text}" for text in complaints])
+        return StoreReport(facts, [f"{self.title}: {text}" for text in complaints])
 
     def close(self) -> None:
         """Stop the probing thread and close the store."""

@@ -16,8 +16,8 @@ from ...core.errors import BadInput, StoreError
 from ...core.slots import SHARDS, shard_of
 from ..common.clock import monotonic_s
 from ..common.lending import nothing_to_lend
-from ..contract import Capabilities, Changes, ReadTxn, Report, Store, Txn
-from .reads import Missing, ShardedReads, Wanted
+from ..contract import Capabilities, Changes, ReadTxn, Store, StoreReport, Txn
+from .reads import Missing, ShardedReads, ShardsWanted
 from .shard import Shard
 
 T = TypeVar("T")
@@ -72,7 +72,7 @@ class ShardedStore:
         while True:
             try:
                 return self._view(sorted(wanted), {}, {}, fn, hint=hint)
-            except Wanted as more:
+            except ShardsWanted as more:
                 wanted |= more.shards
 
     def _view(
@@ -138,7 +138,7 @@ class ShardedStore:
                 seen.append(shard.appear(name))
         return bool(seen) and all(seen)
 
-    def report(self) -> Report:
+    def report(self) -> StoreReport:
         """The reports of all shards; if none can be used, the error of the first is raised."""
         facts = {"store": counted(len(self.shards), "shard")}
         complaints: list[str] = []
@@ -154,7 +154,7 @@ class ShardedStore:
                 faults.append(error)
         if len(faults) == len(self.shards):
             raise faults[0]
-        return Report(facts, complaints)
+        return StoreReport(facts, complaints)
 
     def close(self) -> None:
         """Close all shards."""

@@ -24,7 +24,7 @@ from ...core.errors import BadInput, Conflict, Contended, HoldfastError, WouldBl
 from ..common.clock import Clock, SystemClock, monotonic_s, system_clock
 from ..common.lending import driver_of, kind_of, nothing_to_lend
 from ..common.repair import beyond_repair, call_with_repair
-from ..contract import ENDS, NO_WAKE, NOTHING, Capabilities, Changes, ReadTxn, Report, Txn
+from ..contract import ENDS, NO_WAKE, NOTHING, Capabilities, Changes, ReadTxn, StoreReport, Txn
 from .connection import DEFAULT_DRIVER, SqliteConnection
 from .drivers import driver_named
 from .errors import faults, translated
@@ -309,14 +309,14 @@ class SqliteStore:
             self._pool.open()
         return self._presence.appear(name)
 
-    def report(self) -> Report:
+    def report(self) -> StoreReport:
         """Facts and problems of the store; raises an error if it cannot be opened."""
         facts = self._view(lambda view: particulars(view.connection, self.path, self._driver))
         try:
             found = self._view(lambda view: complaints(view.connection, self.path, self._notifier))
         except HoldfastError as error:
             found = [str(error)]
-        return Report(facts, found)
+        return StoreReport(facts, found)
 
     def close(self) -> None:
         """Close the file; the last process to do so leaves no write-ahead log."""

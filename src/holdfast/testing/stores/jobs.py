@@ -7,7 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from ...core import rank
-from ...core.job import Backoff, Body, Children, Code, Job, Outcome, Place, Progress, State, size_of
+from ...core.job import Backoff, Body, Children, Code, Job, JobProgress, Outcome, Place, State, size_of
 from ...store.contract import Changes, JobFilter, NewJobs, Store, Txn
 from .making import (
     DATA,
@@ -67,7 +67,7 @@ EVERYTHING = Job(
     cancel_requested=True,
     ended=State.FAILED,
     reason="reason\n\t'",
-    progress=Progress(fraction=0.25, note="quarter"),
+    progress=JobProgress(fraction=0.25, note="quarter"),
     outcome=Outcome(code=Code.ERROR, at=18, exit_code=-9, error="e", traceback="t"),
     errors=(Outcome(code=Code.RETRY, at=19),),
     size=20,
