@@ -31,7 +31,7 @@ def test_a_signal_that_another_thread_was_given_is_heard_soon() -> None:
     since_s = monotonic_s()
     thread.start()
     try:
-        assert ticket.take() == "heard"
+        assert ticket.wait_for_reply() == "heard"
         assert monotonic_s() - since_s < PATIENCE_S / 2
     finally:
         over.set()

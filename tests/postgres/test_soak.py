@@ -46,7 +46,7 @@ def a_round(queue):
     # As a worker answers: many answers become one commit.
     tickets = [Ticket(c.Answer(hold=c.hold_of(one.job), held=one.job)) for one in claimed]
     connection.submit_all(tickets)
-    assert [ticket.take().id for ticket in tickets] == [one.job.id for one in claimed]
+    assert [ticket.wait_for_reply().id for ticket in tickets] == [one.job.id for one in claimed]
     assert len(claimed) == BY
     return BY / (time.perf_counter() - start)
 

@@ -69,7 +69,7 @@ class RemoteEngine:
         self._done.clear()
         tickets = [Ticket(command) for command in commands]
         self.client.submit_all(tickets)
-        replies = [ticket.take() for ticket in tickets]
+        replies = [ticket.wait_for_reply() for ticket in tickets]
         (done,) = self._done
         whole: Any = Done()
         whole.replies, whole.woke, whole.ended, whole.next_ms = replies, done.woke, done.ended, done.next_ms

@@ -24,6 +24,6 @@ def work(post: Post, *, path: str, ledger: str) -> None:
             for ticket in tickets:
                 line.submit(ticket)
             for ticket in tickets:
-                reply = ticket.take()
+                reply = ticket.wait_for_reply()
                 assert not isinstance(reply, BaseException), reply
             book.write("ends", ids=[job.id for job in jobs])

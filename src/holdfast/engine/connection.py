@@ -232,9 +232,9 @@ class StoreConnection(Connection):
     # After a move of the store
 
     def _divert(self, engine: Engine, ticket: Ticket, error: Exception) -> bool:
-        return isinstance(error, Moved) and self.take(ticket, error, by=engine)
+        return isinstance(error, Moved) and self.resubmit(ticket, error, by=engine)
 
-    def take(self, ticket: Ticket, moved: Moved, *, by: Engine) -> bool:
+    def resubmit(self, ticket: Ticket, moved: Moved, *, by: Engine) -> bool:
         """Submit a command again that an engine has answered with `Moved`; False if there is no submitter."""
         try:
             self.switch_store(by, moved)

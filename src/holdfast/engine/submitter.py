@@ -34,7 +34,7 @@ class Submitter:
         ticket = Ticket(command, deadline_s=monotonic_s() + wait_s if wait_s > 0 else 0.0)
         self.submit(ticket)
         try:
-            reply = ticket.take()
+            reply = ticket.wait_for_reply()
         except BaseException:
             # Interrupted: release what was claimed for this caller now, not when its lease expires.
             if not ticket.abandon():

@@ -60,7 +60,7 @@ class Ticket:
         """Wait in this thread until `wake` is called, at most half a second."""
         self.signal.acquire(timeout=RECHECK_S)
 
-    def take(self) -> Any:
+    def wait_for_reply(self) -> Any:
         """Wait for the reply in this thread, and return it."""
         while not self.answered:
             self.wait()

@@ -244,7 +244,7 @@ class Ingester:
                 replies = [_ask(connection, groups[0][1])]
             else:
                 connection.submit_all(tickets)
-                replies = [ticket.take() for ticket in tickets]
+                replies = [ticket.wait_for_reply() for ticket in tickets]
             failed: list[FailedAdd] = []
             for (line, command), reply in zip(groups, replies, strict=True):
                 if _is_final(reply):

@@ -21,7 +21,7 @@ def shown_url(url: str) -> str:
     head, mark, tail = url.partition("://")
     userinfo, at, where = tail.rpartition("@")
     shown = f"{head}{mark}{userinfo.partition(':')[0]}{at}{where}" if mark else url
-    return re.sub(r"([?&](?:password|sslpassword|token)=)[^&]*", r"\1…", shown)
+    return re.sub(rf"([?&][^=&]*(?:{_SECRET.pattern})[^=&]*=)[^&]*", r"\1…", shown, flags=re.IGNORECASE)
 
 
 def bare_url(url: str) -> str:

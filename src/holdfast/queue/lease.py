@@ -139,7 +139,7 @@ class Renewer(BackgroundThread):
         try:
             for ticket in tickets:
                 self._connection.submit(ticket)
-            replies = [ticket.take() for ticket in tickets]
+            replies = [ticket.wait_for_reply() for ticket in tickets]
         except HoldfastError as error:
             replies = [error] * len(tickets)
         for lease, reply in zip(leases, replies, strict=True):

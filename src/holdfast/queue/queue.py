@@ -151,8 +151,8 @@ class Queue(BaseQueue):
         """Add a job whose options and data were checked."""
         if tracing.API in sys.modules and tracing.current_traceparent():
             return self._add_each([new], connection)[0]
-        store, command = self.session.connection, c.Add(jobs=(new,))
-        ids = store.ask(command) if connection is None else store.engine.execute_in(connection, command)
+        ours, command = self.session.connection, c.Add(jobs=(new,))
+        ids = ours.ask(command) if connection is None else ours.engine.execute_in(connection, command)
         return Handle(self, ids[0])
 
     def _add_each(self, jobs: Iterable[c.NewJob | Body], connection: Any = None) -> list[Handle[Any]]:

@@ -38,7 +38,7 @@ class RemoteConnection(Connection):
         ticket = self._ticket(asked, wait_s)
         try:
             self._link.put([Ask(asked, ticket)])
-            reply = ticket.take()
+            reply = ticket.wait_for_reply()
         except BaseException:
             self._leave(ticket)
             raise

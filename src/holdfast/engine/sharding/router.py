@@ -40,7 +40,7 @@ SHARD_COMMANDS = (TakeKey, FreeKey, Hit, DeliverJob, RemoveMessage)
 class MoveFollower(Protocol):
     """Submits commands to the store that this one has moved to."""
 
-    def take(self, ticket: Ticket, moved: Moved, *, by: Engine) -> bool:
+    def resubmit(self, ticket: Ticket, moved: Moved, *, by: Engine) -> bool:
         """Submit a command again that an engine has answered with `Moved`; False if that is impossible."""
 
     def ask_there(self, command: c.Command, moved: Moved, *, by: Engine) -> Any:
@@ -133,7 +133,7 @@ class ShardRouter(Submitter):
         """Run one step of a multi-shard operation; returns its reply or raises its error."""
         ticket = OperationTicket(command)
         self._committers[at].submit(ticket)
-        reply = ticket.take()
+        reply = ticket.wait_for_reply()
         if (
             isinstance(reply, Moved)
             and self._follower is not None
@@ -149,7 +149,7 @@ class ShardRouter(Submitter):
         """Submit a command to the new store if its reply says that the jobs have moved; else False."""
         if self._follower is None or not isinstance(reply, Moved):
             return False
-        return self._follower.take(ticket, reply, by=self.engine)
+        return self._follower.resubmit(ticket, reply, by=self.engine)
 
     def _run_in_pool(self, operation: Callable[[], None]) -> bool:
         """Run an operation in a thread, since a committer must not wait for another; False if closed."""

@@ -26,11 +26,9 @@ class Time:
 
     def now_ms(self, ask: Ask) -> int:
         """The time; while the server is unavailable, an estimate from the last reading."""
-        if self._clock is not None:
-            return self._clock()
+        if (estimated := self.estimated()) is not None:
+            return estimated
         reading = self._reading
-        if reading is not None and (passed_s := monotonic_s() - reading[1]) <= self._trusted_s:
-            return reading[0] + int(passed_s * 1000)
         try:
             now_ms = ask()
             if self._reading is reading:
@@ -41,7 +39,7 @@ class Time:
             if reading is None:
                 raise
         assert reading is not None
-        return _estimate(reading)
+        return reading[0] + int((monotonic_s() - reading[1]) * 1000)
 
     def estimated(self) -> int | None:
         """The time estimated from the last reading, or None if that is too old."""
@@ -60,8 +58,3 @@ class Time:
             self.note(at_ms)
         # Otherwise the server's clock was set back, and the caller must not wait for a time far ahead.
         return ahead_ms <= CLOCK_SLACK_MS
-
-
-def _estimate(reading: tuple[int, float]) -> int:
-    read_ms, at_s = reading
-    return read_ms + int((monotonic_s() - at_s) * 1000)

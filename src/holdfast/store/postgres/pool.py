@@ -59,9 +59,9 @@ class Pool:
     """A limited number of connections; a thread that finds none free waits for one."""
 
     def __init__(
-        self, address: PostgresAddress, prepare: Callable[[OwnConnection], None], patience_s: float
+        self, address: PostgresAddress, make_schema_ready: Callable[[OwnConnection], None], patience_s: float
     ) -> None:
-        self._address, self._prepare, self._patience_s = address, prepare, patience_s
+        self._address, self._make_schema_ready, self._patience_s = address, make_schema_ready, patience_s
         self.is_closed = False
         self._begin()
 
@@ -72,7 +72,7 @@ class Pool:
         for _ in range(self._address.pool):
             self.permits.put(Permit(self))
         self.was_ready = False
-        self.was_readying = threading.Lock()
+        self._readying = threading.Lock()
         # Whether there is a pooler: then sessions are shared, and no state may be left in them.
         self.pooled = not self._address.prepare
         # The SQL at the start of each transaction.
@@ -108,9 +108,9 @@ class Pool:
 
     def _make_ready(self, connection: OwnConnection) -> None:
         try:
-            with self.was_readying:
+            with self._readying:
                 if not self.was_ready:
-                    self._prepare(connection)
+                    self._make_schema_ready(connection)
                     self.was_ready = True
         except BaseException:
             connection.close()

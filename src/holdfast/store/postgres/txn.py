@@ -6,7 +6,6 @@ together with its COMMIT (`finish`).
 
 import random
 from collections.abc import Collection, Sequence
-from operator import attrgetter
 
 from ...core import rank
 from ...core.errors import Conflict
@@ -22,8 +21,6 @@ from .locks import Locks, Wants, row_locks
 from .reads import PostgresReads, asked_by_look
 from .starts import Starts, Walks
 from .statements import key_texts, numbers, read_key, texts
-
-_expires_at = attrgetter("expires_at")
 
 
 class PostgresTxn(PostgresReads):
@@ -148,11 +145,11 @@ class PostgresTxn(PostgresReads):
     def _claimed(self, jobs: Sequence[Job], lease: int) -> None:
         """Update the moments after a claim: one more lease that expires."""
         self.starts.put(Place.RUNNING, lease)
-        if self._moments is not None and lease < (self._moments.running or rank.LAST):
-            self._moments = self._moments._replace(running=lease)
+        if (before := self._moments) is None:
+            return
+        if lease < (before.running or rank.LAST):
             self.starts.begins(Place.RUNNING, lease)
-        if max(map(_expires_at, jobs)):
-            self._moments = None
+        self._moments = before.after_claim(jobs, lease)
 
     def moments(self) -> Moments:
         """When upkeep has something to do next. Read once, as long as only claims change it."""

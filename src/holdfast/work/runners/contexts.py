@@ -281,11 +281,6 @@ class ContextPool:
         for context in late:
             context.close()
 
-    def warm_keys(self) -> list[ContextKey]:
-        """The keys of contexts that are ready."""
-        with self._lock:
-            return list(self._by_key)
-
     def close(self) -> None:
         """Close all contexts. Jobs that run in one are ended, and its thread closes it."""
         with self._lock:

@@ -92,9 +92,3 @@ def process_cpu_ms(pid: int) -> float:
         return time.clock_gettime(~pid << 3 | 2) * 1000 + children_ms
     except (OSError, IndexError, ValueError):
         return 0.0
-
-
-def can_list_children() -> bool:
-    """Whether the kernel tells the children of a process."""
-    pid = os.getpid()
-    return Path(f"/proc/{pid}/task/{pid}/children").exists()

@@ -196,7 +196,6 @@ CREATE FUNCTION {schema}.commit_changes(
 ) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
     found_rows bigint;
-    lock bigint;
     nothing text;
     notice bytea;
     is_filled boolean := true;
