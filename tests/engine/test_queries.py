@@ -2,7 +2,6 @@
 
 import asyncio
 import threading
-from typing import get_args
 
 import msgspec
 import pytest
@@ -17,7 +16,7 @@ from holdfast.core.indexed import LogItem
 from holdfast.core.job import Code, Place, State
 from holdfast.core.limits import Limit
 from holdfast.core.managing import GetRetention
-from holdfast.core.replies import REPLIES, AnyQuery
+from holdfast.core.replies import REPLIES
 from holdfast.core.schedule import Schedule
 from holdfast.core.searching import ListTasks, SearchJobs
 from holdfast.core.token import Scope, Token, hash_of
@@ -114,7 +113,6 @@ def filled():
 def test_every_query_has_an_executor_and_a_reply_type():
     assert ANSWERED == EVERY
     assert {kind for kind in REPLIES if issubclass(kind, q.Query)} == EVERY
-    assert set(get_args(AnyQuery)) == EVERY
 
 
 def test_every_query_and_its_reply_can_go_to_another_process(filled):
@@ -123,7 +121,7 @@ def test_every_query_and_its_reply_can_go_to_another_process(filled):
     for query in filled.queries():
         reply = filled.connection.ask(query)
 
-        assert msgspec.msgpack.decode(msgspec.msgpack.encode(query), type=AnyQuery) == query
+        assert msgspec.msgpack.decode(msgspec.msgpack.encode(query), type=type(query)) == query
         there = msgspec.msgpack.decode(msgspec.msgpack.encode(reply), type=REPLIES[type(query)])
         assert there == reply, query
         if not reply:

@@ -13,7 +13,9 @@ if TYPE_CHECKING:
     from ..core.job import Job, Outcome
     from ..core.limits import Limit
     from ..core.notes import LogLine
+    from ..core.queries import Paused
     from ..core.schedule import Schedule
+    from ..queue.queue import Queue
 
 
 def moment(ms: int) -> str | None:
@@ -148,3 +150,21 @@ def schedule_record(schedule: "Schedule", task: str, upcoming: list[int]) -> dic
         "fired": schedule.fired,
         "skipped": schedule.skipped,
     }
+
+
+def paused(queue: "Queue") -> "list[Paused]":
+    """The pauses of this tenant."""
+    from ..core.queries import ListPauses
+
+    found: list[Paused] = queue.connection.ask(ListPauses(tenant=queue.tenant))
+    return found
+
+
+def pause_text(pause: "Paused") -> str:
+    """A pause as text."""
+    tenant, task, domain = pause
+    if task is not None:
+        return f"task {task}"
+    if domain is not None:
+        return f"domain {key_text(domain)}"
+    return f"tenant {tenant}" if tenant else "all jobs"

@@ -154,6 +154,9 @@ class Closed(HoldfastError):
 
     code = "CLOSED"
 
+    def __init__(self, text: str = "this queue was closed; open another with holdfast.connect") -> None:
+        super().__init__(text)
+
 
 class WouldBlock(HoldfastError):
     """The caller itself holds the write lock, so it would wait forever."""

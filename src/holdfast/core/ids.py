@@ -9,6 +9,8 @@ counter, a *tick*, which only increases: if a millisecond is used up, or the clo
 of the clock. See docs/decisions/0001.
 """
 
+from collections.abc import Iterable
+
 import msgspec
 
 from .bounds import MAX_SCHEDULES, SECOND_MS
@@ -119,3 +121,17 @@ def slot_of(tenant: str, *parts: str | bytes) -> int:
         raw = part.encode() if isinstance(part, str) else part
         digest.update(len(raw).to_bytes(4, "big") + raw)
     return digest.digest()[0] & (SLOTS - 1)
+
+
+def ranges_of(ids: Iterable[int]) -> list[IdRange]:
+    """Ids of slot 0, in order, as ranges in which each is the next possible one."""
+    ranges: list[IdRange] = []
+    first, count = -1, 0
+    for job_id in ids:
+        if job_id == first + count * SLOTS:
+            count += 1
+            continue
+        if count:
+            ranges.append(IdRange(first=first, count=count))
+        first, count = job_id, 1
+    return [*ranges, IdRange(first=first, count=count)]

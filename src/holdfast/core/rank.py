@@ -20,6 +20,13 @@ def ready(priority: int, due_ms: int) -> int:
     return (MAX_PRIORITY - priority) << TIME_MS_BITS | due_ms
 
 
+def range_of(priority: int | None) -> tuple[int, int]:
+    """The lowest and the highest rank of READY jobs of a priority; None: of any."""
+    if priority is None:
+        return 0, LAST
+    return ready(priority, 0), ready(priority, MAX_TIME_MS)
+
+
 def lease(lease_until_ms: int) -> int:
     """The rank of a running job; `lease_until` 0: it has no lease, which never expires."""
     return lease_until_ms or LAST

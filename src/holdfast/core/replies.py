@@ -2,7 +2,7 @@
 
 from functools import reduce
 from operator import or_
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from . import commands as c
 from . import queries as q
@@ -29,49 +29,6 @@ from .searching import JobPage, ListTasks, SearchJobs, TaskState
 from .sysid import TakenSysid, TakeSysid
 from .token import Token
 from .worker import Worker
-
-AnyCommand = (
-    c.Add
-    | c.Claim
-    | c.Answer
-    | c.AnswerAll
-    | c.Release
-    | c.Extend
-    | c.Report
-    | c.Step
-    | c.WriteLog
-    | c.Update
-    | c.Cancel
-    | c.Requeue
-    | c.RequeueAll
-    | c.Delete
-    | c.SetLimit
-    | c.Pause
-    | c.SetSchedule
-    | c.DeleteSchedule
-    | c.PauseSchedule
-    | RunSchedule
-    | c.Purge
-    | c.StartProgress
-    | c.MoveProgress
-    | c.SetProgress
-    | c.Append
-    | c.TrimLog
-    | c.Await
-    | c.Upkeep
-    | c.Enlist
-    | c.Publish
-    | c.Dismiss
-    | StopWorker
-    | c.CreateToken
-    | c.RevokeToken
-    | c.ReserveIds
-    | TakeSysid
-    | SetHandler
-    | RollBackHandler
-    | DeleteHandler
-    | SetRetention
-)
 
 REPLIES: dict[type[c.Command | q.Query], Any] = {
     **dict.fromkeys((c.Add, RunSchedule), list[int]),
@@ -142,5 +99,8 @@ REPLIES: dict[type[c.Command | q.Query], Any] = {
     **dict.fromkeys((FindHandlers, ListHandlers, ListHandlerVersions), list[Handler]),
 }
 
-# For decoders; the type checker knows `Query`.
-AnyQuery: Any = reduce(or_, (kind for kind in REPLIES if issubclass(kind, q.Query)))
+# For decoders; the type checker knows `Command`.
+if TYPE_CHECKING:
+    AnyCommand = c.Command
+else:
+    AnyCommand = reduce(or_, (kind for kind in REPLIES if issubclass(kind, c.Command)))

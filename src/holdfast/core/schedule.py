@@ -35,6 +35,8 @@ from .repeat import (
 GRACE_MS = 60 * bounds.SECOND_MS
 # How many moments are computed to check that a schedule advances, and by how much.
 MOMENTS_CHECKED = 12
+# The fields of a schedule that the store sets.
+HISTORY = ("number", "created_at", "next_at", "last_at", "last_id", "fired", "skipped", "ended", "version")
 
 
 class Schedule(Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -39,13 +39,9 @@ def read_claim_hint(
 ) -> ClaimHint:
     """Read the hint for these claims."""
     next_ms, upkeep_ms = txn.moments().first, _upkeep_at(txn, shard_info)
-    is_upkeep_due = bool(txn.rows(CHORE)) or _is_past(upkeep_ms, txn.now_ms)
-    found = is_upkeep_due or _is_past(next_ms, txn.now_ms) or _has_claimable(txn, commands)
+    is_upkeep_due = bool(txn.rows(CHORE)) or upkeep.is_due(upkeep_ms, txn.now_ms)
+    found = is_upkeep_due or upkeep.is_due(next_ms, txn.now_ms) or _has_claimable(txn, commands)
     return ClaimHint(found, next_ms, upkeep_ms, is_upkeep_due)
-
-
-def _is_past(moment: int | None, now_ms: int) -> bool:
-    return moment is not None and moment <= now_ms
 
 
 def _has_claimable(txn: ReadTxn, commands: Sequence[c.Command]) -> bool:

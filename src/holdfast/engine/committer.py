@@ -203,4 +203,4 @@ class Committer(Submitter):
 
 
 def _closed() -> Closed:
-    return Closed("this queue was closed; open another with holdfast.connect")
+    return Closed()

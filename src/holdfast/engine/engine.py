@@ -244,7 +244,7 @@ class Engine:
             # After the commands: an answer that came in time is not late because of a claim.
             done.next_upkeep_ms = self._upkeep(batch, commands, done)
             _claim(batch, commands, replies)
-        if batch.touched or batch.is_limited:
+        if batch.touched or batch.known_domains is not None:
             batch.settle()
         changes = batch.finish(more=done.next_upkeep_ms == 0)
         done.added = (*batch.flushed_new, *changes.added) if batch.flushed_new else changes.added

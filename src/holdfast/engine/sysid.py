@@ -67,12 +67,6 @@ class IdSource:
         self._last = 0
         self._lock = threading.Lock()
 
-    @property
-    def number(self) -> int:
-        """The last sysid of this process; 0: none yet."""
-        held = self.held
-        return held.number if held else 0
-
     def adopt(self, maker: "IdMaker") -> None:
         """Take over the lease that a committed transaction took or renewed."""
         with self._lock:

@@ -32,18 +32,18 @@ def promote(batch: Batch) -> None:
     now_ms, txn = batch.now_ms, batch.txn
     moments = txn.moments()
     # First: an expired job must not become due.
-    if _is_due(moments.expiring, now_ms):
+    if is_due(moments.expiring, now_ms):
         for job in _unchanged(batch, txn.expiring(now_ms, UPKEEP_JOBS)):
             chores.lose(batch, rules.expire(job, now_ms=now_ms))
-    if _is_due(moments.scheduled, now_ms):
+    if is_due(moments.scheduled, now_ms):
         for job in _unchanged(batch, txn.first(Place.SCHEDULED, now_ms, UPKEEP_JOBS)):
             # A damaged job may have a task that no worker knows.
             is_damaged = job.damaged is not None
             batch.put(rules.fail_damaged(job, now_ms=now_ms) if is_damaged else rules.promote(job))
-    if _is_due(moments.running, now_ms):
+    if is_due(moments.running, now_ms):
         for job in _unchanged(batch, txn.first(Place.RUNNING, now_ms, UPKEEP_JOBS)):
             _end_lease(batch, job)
-    if _is_due(moments.domains, now_ms):
+    if is_due(moments.domains, now_ms):
         batch.domains.load(due_domains(txn, UPKEEP_JOBS))
 
 
@@ -83,7 +83,8 @@ def _quiet_ms(batch: Batch) -> int:
     return max(PERIOD_MS, min(QUIET_MS, batch.retention_ms // PART_OF_RETENTION))
 
 
-def _is_due(moment: int | None, now_ms: int) -> bool:
+def is_due(moment: int | None, now_ms: int) -> bool:
+    """Whether a time has come."""
     return moment is not None and moment <= now_ms
 
 

@@ -17,7 +17,7 @@ from typing import Any
 from ..core import commands as c
 from ..core.checks import check_command
 from ..core.errors import Closed, HoldfastError, NotFound, StoreError, Unavailable
-from ..core.ids import SLOTS, IdRange
+from ..core.ids import IdRange, ranges_of
 from ..core.queries import HasUnfinished, Query
 from ..engine.connection import Connection, ConnectionMaker
 from ..engine.engine import Engine
@@ -34,7 +34,6 @@ DRAIN_S, CLOSING_S = 10.0, 2.0
 INGESTED_S, WAITS = 10.0, 4
 # What the journal does itself, at least for some.
 OWN = (c.Add, c.ReserveIds)
-CLOSED = "this queue was closed; open another with holdfast.connect"
 
 
 class JournalConnection(Connection):
@@ -64,7 +63,7 @@ class JournalConnection(Connection):
         with self._lock:
             if self._inner is None:
                 if self._is_closed:
-                    raise Closed(CLOSED)
+                    raise Closed()
                 self._inner = self._open_store()
                 if self._meter is not None:
                     self._inner.measure(self._meter)
@@ -187,19 +186,12 @@ class JournalConnection(Connection):
     def _reserve_ids(self, asked: c.ReserveIds) -> list[IdRange]:
         check_command(asked)
         self._ensure_ids()
-        ranges: list[IdRange] = []
-        for made in self.journal.ids.make(asked.count):
-            last = ranges[-1] if ranges else None
-            if last is not None and made == last.first + last.count * SLOTS:
-                ranges[-1] = IdRange(first=last.first, count=last.count + 1)
-            else:
-                ranges.append(IdRange(first=made, count=1))
-        return ranges
+        return ranges_of(self.journal.ids.make(asked.count))
 
     def _ensure_ids(self) -> None:
         """Take a number from the store if the journal has none whose time is not over."""
         if self._is_closing:
-            raise Closed(CLOSED)
+            raise Closed()
         if not self.journal.ids.is_usable:
             self.journal.ids.renew(lambda command: self.connect_store().ask(command))
 

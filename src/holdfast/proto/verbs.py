@@ -100,5 +100,5 @@ BY_NAME = {verb.name: verb for verb in VERBS.values()}
 BY_FIELD = {verb.field: verb for verb in VERBS.values()}
 
 _claimed = message_of(c.Claimed, message("Claimed").DESCRIPTOR)
-assert _claimed.encode is not None and _claimed.decode is not None
-encode_claimed, decode_claimed = _claimed.encode, _claimed.decode
+assert _claimed.encode is not None
+encode_claimed = _claimed.encode

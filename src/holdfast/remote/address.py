@@ -9,7 +9,6 @@ from msgspec import Struct
 
 from ..core.errors import BadInput
 
-SCHEMES = ("grpc", "grpcs")
 DEFAULT_PORT = 9090
 NEEDED = "grpc://HOST:PORT?token=…, or grpcs:// with TLS"
 # What may stand in the query of an address; `ca`, `cert` and `key` are files, for TLS.

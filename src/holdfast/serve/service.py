@@ -53,3 +53,9 @@ def is_loopback(host: str) -> bool:
     except OSError as error:
         raise BadInput("host", host, needed=f"an address of this machine ({error.strerror})") from None
     return all(ipaddress.ip_address(str(one[4][0]).partition("%")[0]).is_loopback for one in found)
+
+
+def shown_address(listening: socket.socket) -> str:
+    """Where a server listens, as text."""
+    host, number = listening.getsockname()[:2]
+    return f"[{host}]:{number}" if ":" in host else f"{host}:{number}"

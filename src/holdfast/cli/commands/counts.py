@@ -5,7 +5,7 @@ from collections import Counter
 import click
 
 from ..output import NOTHING, emit, say, since, table
-from ..pauses import pause_text, paused
+from ..records import pause_text, paused
 from ..session import Session, now_ms, settings
 from ..words import STATES
 

@@ -15,7 +15,7 @@ from ...core.bounds import MINUTE_MS, PAGE_JOBS
 from ...core.counting import counted
 from ..exits import Exit
 from ..output import emit, progress, say, span
-from ..pauses import pause_text, paused
+from ..records import pause_text, paused
 from ..selection import Selection, find
 from ..session import Session, now_ms, settings
 from .doctor_worker import ALL, examine

@@ -14,7 +14,6 @@ import click
 from ..exits import Exit
 from ..output import emit, say
 from ..session import Session, now_ms
-from .workers import alive
 
 if TYPE_CHECKING:
     from ...core.worker import Worker
@@ -44,7 +43,7 @@ def _verdicts(session: Session, which: str, now: int) -> Iterator[dict[str, Any]
         yield _judged(which, which, now)
         return
     with session.existing() as queue:
-        here = [worker for worker in alive(queue) if worker.host == socket.gethostname()]
+        here = [worker for worker in queue.workers() if worker.host == socket.gethostname()]
         now = now_ms(queue)
     chosen = [worker for worker in here if which in (ALL, str(worker.pid))]
     for worker in chosen:

@@ -177,7 +177,7 @@ def run_handler(
 
 def _run_here(found: "Handler", payload: bytes, runners: str | None) -> "RunResult":
     from ...work.runners.isolation import find_isolation
-    from ...work.runners.once import run_once
+    from ...work.runners.runner import run_once
     from ...work.runners.settings import read_settings
 
     return run_once(found, payload, find_isolation(read_settings(runners or "", private_hosts=True)))

@@ -7,7 +7,7 @@ import click
 
 from ...core.errors import NotFound
 from ..output import answer
-from ..pauses import pause_text, paused
+from ..records import pause_text, paused
 from ..selection import Selecting
 from ..session import Session, settings
 from ..words import Key, TaskName

@@ -16,7 +16,7 @@ import click
 
 from ...core.durations import iso
 from ..output import NOTHING, clean, cut, emit, since, style_of, terminal
-from ..pauses import pause_text
+from ..records import pause_text
 from ..session import Session, settings
 from .workers import COLUMNS as WORKER_COLUMNS
 from .workers import row, worker_record

@@ -10,7 +10,6 @@ from ..session import Session, now_ms, settings
 
 if TYPE_CHECKING:
     from ...core.worker import Worker
-    from ...queue.queue import Queue
 
 COLUMNS = ("PID", "HOST", "STARTED", "AT ONCE", "RUNNING", "DONE", "TASKS")
 NUMBERS = ("PID", "RUNNING", "DONE")
@@ -36,7 +35,7 @@ def stop_worker(session: Session, /, *, worker: str) -> None:
     seconds while jobs run or if its store is a file, and within a minute otherwise.
     """
     with session.existing() as queue:
-        found = [one for one in alive(queue) if worker in (one.name, str(one.pid))]
+        found = [one for one in queue.workers() if worker in (one.name, str(one.pid))]
         if len(found) > 1:
             names = ", ".join(one.name for one in found)
             raise click.UsageError(f"several workers have the number {worker}: {names}")
@@ -47,7 +46,7 @@ def stop_worker(session: Session, /, *, worker: str) -> None:
 
 def _list(session: Session) -> None:
     with session.existing() as queue:
-        found, now = alive(queue), now_ms(queue)
+        found, now = queue.workers(), now_ms(queue)
     if session.as_json:
         for worker in found:
             emit(worker_record(worker))
@@ -55,11 +54,6 @@ def _list(session: Session) -> None:
         table(COLUMNS, [row(worker, now) for worker in found], right=NUMBERS)
     else:
         say("no worker is alive")
-
-
-def alive(queue: "Queue") -> "list[Worker]":
-    """The live workers of a store."""
-    return queue.workers()
 
 
 def row(worker: "Worker", now: int) -> tuple[str, ...]:

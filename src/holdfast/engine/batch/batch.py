@@ -80,7 +80,6 @@ class Batch(msgspec.Struct, kw_only=True, eq=False):
     # Created for the first job that needs them.
     known_holders: Holders | None = None
     known_domains: Domains | None = None
-    is_limited: bool = False
     # Whether any job of the working set has a domain.
     has_domains: bool = False
     # What to notify about; `news`: progress or a log; `published`: defaults of tasks.
@@ -120,7 +119,7 @@ class Batch(msgspec.Struct, kw_only=True, eq=False):
     def domains(self) -> Domains:
         """The domains that the transaction touches."""
         if self.known_domains is None:
-            self.known_domains, self.is_limited = Domains(self), True
+            self.known_domains = Domains(self)
         return self.known_domains
 
     @property

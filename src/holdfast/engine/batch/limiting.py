@@ -45,9 +45,6 @@ class Domains:
         # Permits granted since the last `account`.
         self._taken: Counter[DomainKey] = Counter()
 
-    def __bool__(self) -> bool:
-        return bool(self._now)
-
     def load(self, keys: Collection[DomainKey]) -> None:
         """Load domains and their limits into the working set; a limited domain without a record gets one."""
         keys = sorted(key for key in set(keys) if key not in self._now)

@@ -8,7 +8,7 @@ from ...core import commands as c
 from ...core import family, rules, unique
 from ...core.creating import create
 from ...core.errors import BadInput, LeaseLost, NotFound, Refused
-from ...core.ids import SLOTS, IdRange, moved
+from ...core.ids import IdRange, moved, ranges_of
 from ...core.job import Body, Job, Place, size_of
 from ...core.slots import slot_for
 from ...core.unique import Unique
@@ -110,17 +110,7 @@ def _tenants_of(batch: Batch, ids: Sequence[int]) -> dict[int, str]:
 
 def reserve_ids(batch: Batch, command: c.ReserveIds) -> list[IdRange]:
     """Allocate unique ids; see `ReserveIds`."""
-    ranges: list[IdRange] = []
-    first, count = -1, 0
-    for made in batch.ids.make_many(command.count):
-        job_id = moved(made, 0)
-        if job_id == first + count * SLOTS:
-            count += 1
-            continue
-        if count:
-            ranges.append(IdRange(first=first, count=count))
-        first, count = job_id, 1
-    return [*ranges, IdRange(first=first, count=count)]
+    return ranges_of(moved(made, 0) for made in batch.ids.make_many(command.count))
 
 
 def _add_named(batch: Batch, jobs: Iterable[c.NewJob], hold: c.Hold | None) -> list[int]:

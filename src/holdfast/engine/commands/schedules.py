@@ -16,7 +16,7 @@ from ...core.checks import check_new
 from ...core.errors import HoldfastError, NotFound, StoreFull
 from ...core.job import Place, Record
 from ...core.managing import RunSchedule
-from ...core.schedule import LastRun, Schedule
+from ...core.schedule import HISTORY, LastRun, Schedule
 from ...core.slots import slot_of_firing
 from ..batch.batch import Batch
 from ..records import FLOOR, NUMBER, SCHEDULE, name_of
@@ -91,19 +91,7 @@ def set_schedule(batch: Batch, command: c.SetSchedule) -> Schedule:
 
 def _changed(before: Schedule, wanted: Schedule, now_ms: int) -> Schedule:
     """The new definition with the history of the old one; changed times start from now."""
-    life = {
-        "number",
-        "created_at",
-        "next_at",
-        "last_at",
-        "last_id",
-        "fired",
-        "skipped",
-        "paused",
-        "ended",
-        "version",
-    }
-    after = replace(wanted, **{field: getattr(before, field) for field in life})
+    after = replace(wanted, **{field: getattr(before, field) for field in (*HISTORY, "paused")})
     when = ("cron", "every_ms", "repeat", "tz")
     if all(getattr(before, field) == getattr(wanted, field) for field in when):
         return after

@@ -12,7 +12,6 @@ before it has read the reply resets it.
 """
 
 import asyncio
-import socket
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 
@@ -20,6 +19,7 @@ from ...core import commands as c
 from ...core.bounds import PORT_BUFFERED_BYTES, PORT_CONNECTIONS, PORT_PIPELINED, PORT_PIPELINED_BYTES
 from ...core.errors import StoreError
 from ...store.common.clock import monotonic_s
+from ..service import shown_address
 from . import parameters as p
 from .access import PortGuard
 from .commands import NOTHING_TO_SAY, PortReply, carry_out, is_claim
@@ -57,7 +57,7 @@ class PortServer:
         """Listen; the addresses."""
         loop = asyncio.get_running_loop()
         self._server = await loop.create_server(lambda: PortConnection(self), host, number, backlog=1_024)
-        return [_address(found) for found in self._server.sockets]
+        return [shown_address(found) for found in self._server.sockets]
 
     async def drain(self) -> None:
         """Stop listening, finish running requests, answer waiting ones, close all connections."""
@@ -121,11 +121,6 @@ class PortServer:
     def _done(self, task: asyncio.Task[None]) -> None:
         self._forgotten.discard(task)
         self._left()
-
-
-def _address(found: socket.socket) -> str:
-    host, number = found.getsockname()[:2]
-    return f"[{host}]:{number}" if ":" in host else f"{host}:{number}"
 
 
 class PortConnection(asyncio.Protocol):

@@ -104,13 +104,14 @@ class Parser:
             return None
         if self._chunked is not None:
             return self._chunks()
-        if self._skip:
-            cut = min(self._skip, len(self._buffer))
-            del self._buffer[:cut]
-            self._skip -= cut
-            if self._skip:
-                return None
-        return self._head()
+        return self._head() if self._skip_body() else None
+
+    def _skip_body(self) -> bool:
+        """Drop what has come of a body that is not read; whether that was all of it."""
+        cut = min(self._skip, len(self._buffer))
+        del self._buffer[:cut]
+        self._skip -= cut
+        return not self._skip
 
     def _head(self) -> Request | Broken | None:
         if not self._looked and not self._strip():
@@ -154,12 +155,8 @@ class Parser:
     def _chunks(self) -> Request | Broken | None:
         """The request, when the last of its chunks has come."""
         while True:
-            if self._skip:
-                cut = min(self._skip, len(self._buffer))
-                del self._buffer[:cut]
-                self._skip -= cut
-                if self._skip:
-                    return None
+            if not self._skip_body():
+                return None
             at = self._buffer.find(b"\n")
             if at < 0:
                 return BAD_CHUNK if len(self._buffer) > PORT_CHUNK_LINE_BYTES else None

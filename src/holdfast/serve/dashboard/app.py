@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 from urllib.parse import parse_qs, urlencode
 
+from msgspec.structs import replace
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import RedirectResponse, Response
 
@@ -143,7 +144,6 @@ class Dashboard:
             now_ms=await exchange.connection.ask_async(q.GetTime()) if has_store else system_clock(),
             base=request.scope.get("root_path", ""),
             store=self._store,
-            is_open=not grant.name,
             trials=self._trials,
             form=form_fields or {},
         )
@@ -266,13 +266,7 @@ def _with_notice(view: View, page: Page) -> Page:
     if count.isascii() and count.isdigit() and len(count) < 10:
         text = f"{text} {counted(int(count), 'job')}."
     notice = el("p", text, class_="notice", role="status")
-    return Page(
-        title=page.title,
-        body=join(notice, page.body),
-        section=page.section,
-        status=page.status,
-        live=page.live,
-    )
+    return replace(page, body=join(notice, page.body))
 
 
 def _to_sign_in(request: Request) -> Response:

@@ -77,22 +77,6 @@ def _times(starts_ms: Sequence[int], step: float) -> list[Markup]:
     return shown
 
 
-def spark(numbers: Sequence[int], colour: str, *, label: str) -> Markup:
-    """A small line of numbers."""
-    most = max(max(numbers, default=0), 1)
-    step = 100 / max(len(numbers) - 1, 1)
-    points = " ".join(f"{index * step:.1f},{23 - n / most * 21:.1f}" for index, n in enumerate(numbers))
-    return el(
-        "svg",
-        el("polyline", points=points, class_=colour),
-        viewBox="0 0 100 24",
-        preserveAspectRatio="none",
-        class_="spark",
-        role="img",
-        aria_label=label,
-    )
-
-
 def _round_up(most: int) -> int:
     """The top of the scale: 1, 2 or 5 times a power of ten."""
     power = 1

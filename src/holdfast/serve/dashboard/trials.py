@@ -7,8 +7,8 @@ from msgspec.structs import replace
 
 from ...core.handler import Handler
 from ...work.runners.isolation import Isolation, find_isolation
-from ...work.runners.once import run_once
 from ...work.runners.records import RunResult
+from ...work.runners.runner import run_once
 from ...work.runners.settings import read_settings
 
 AT_ONCE = 2

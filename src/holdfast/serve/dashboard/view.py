@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from typing import Any
-from urllib.parse import quote, urlencode
+from urllib.parse import urlencode
 
 import msgspec
 from starlette.requests import Request
@@ -46,8 +46,6 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
     # Where the dashboard is mounted: "", or a path without a slash at its end.
     base: str = ""
     store: str = ""
-    # Whether clients without a token are let in: then there is nothing to sign out of.
-    is_open: bool = False
     # Runs handlers with sample data; None: this server runs none.
     trials: HandlerTrials | None = None
     # The fields of a form that was sent.
@@ -106,8 +104,3 @@ def read_job_id(text: str) -> int:
     if not text.isascii() or not text.isdigit() or len(text) > 19 or int(text) > MAX_ID:
         raise BadInput("id", text, needed="the id of a job, a number")
     return int(text)
-
-
-def in_path(text: str) -> str:
-    """A name as part of a path."""
-    return quote(text, safe="")

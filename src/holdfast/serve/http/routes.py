@@ -12,7 +12,7 @@ from ...core import handler as h
 from ...core import queries as q
 from ...core.managing import GetRetention, RunSchedule, SetRetention, StopWorker
 from ...core.replies import REPLIES
-from ...core.schedule import Schedule
+from ...core.schedule import HISTORY, Schedule
 from .forms import Part, define, fields_of, form_of
 from .values import Whole
 
@@ -31,7 +31,6 @@ class Route(NamedTuple):
     status: int = 200
     # It may wait: `wait`, in seconds.
     waits: bool = False
-    summary: str = ""
 
     @property
     def name(self) -> str:
@@ -111,19 +110,8 @@ BY_NAME = tuple(
 )
 
 WAIT = Part("wait", float, required=False)
-# A schedule's life is the store's.
-_LIFE = {
-    "number",
-    "created_at",
-    "next_at",
-    "last_at",
-    "last_id",
-    "fired",
-    "skipped",
-    "ended",
-    "version",
-    "name",
-}
+# Fields of a schedule that clients do not send: its history, and its name, which is in the path.
+_LIFE = {*HISTORY, "name"}
 # What the store says of a handler, and the path.
 _KEPT = {"task", "id", "version", "created_at", "restores"}
 

@@ -1,7 +1,6 @@
 """The HTTP server of `holdfast serve`: listens, disconnects slow clients, and drains."""
 
 import asyncio
-import socket
 from email.utils import formatdate
 
 from uvicorn.config import Config
@@ -14,7 +13,7 @@ from ..config import Options
 from ..dashboard.app import Dashboard
 from ..dashboard.trials import HandlerTrials
 from ..guard import Guard
-from ..service import DRAIN_S, is_loopback
+from ..service import DRAIN_S, is_loopback, shown_address
 from .api import application
 from .exchange import Exchange
 from .protocol import LimitedProtocol
@@ -81,7 +80,7 @@ class HttpService:
         )
         self._sweeper = asyncio.create_task(self._sweep())
         scheme = "http" if tls is None else "https"
-        return [f"{scheme} on {_shown(one)}" for one in self._server.sockets]
+        return [f"{scheme} on {shown_address(one)}" for one in self._server.sockets]
 
     async def drain(self) -> None:
         """Answer waiting requests, and close; see `Service`."""
@@ -110,8 +109,3 @@ class HttpService:
                 assert isinstance(one, LimitedProtocol)
                 one.sweep(now_s)
             await asyncio.sleep(SWEEP_S)
-
-
-def _shown(found: socket.socket) -> str:
-    host, number = found.getsockname()[:2]
-    return f"[{host}]:{number}" if ":" in host else f"{host}:{number}"

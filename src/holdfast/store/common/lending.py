@@ -49,7 +49,7 @@ def kind_of(connection: Any) -> str:
     return f"a {type(connection).__module__}.{type(connection).__qualname__}"
 
 
-def nothing_to_lend(connection: Any) -> BadInput:
-    """The error of `Store.lend` in stores without asyncio connections."""
+async def lend_nothing(connection: Any) -> Any:
+    """`Store.lend` of stores without asyncio connections."""
     needed = "absent: only PostgreSQL has connections to await; others go to a queue of holdfast.connect"
-    return BadInput("connection", f"a {type(connection).__name__}", needed=needed)
+    raise BadInput("connection", f"a {type(connection).__name__}", needed=needed)

@@ -7,7 +7,7 @@ UnknownHost    the host name does not exist: retried only if the store was open 
 import logging
 from time import sleep
 
-from ...core.errors import StoreError, Unavailable
+from ...core.errors import StoreError, Unavailable, Unsettled
 from .clock import monotonic_s
 
 FIRST_NAP_S, LONGEST_NAP_S = 0.02, 0.5
@@ -67,3 +67,11 @@ class RetryPeriod:
             self._outages.log_outage(error, self._patience_s)
         sleep(self._nap_s)
         self._nap_s = min(self._nap_s * 2, LONGEST_NAP_S)
+
+
+def unsettled(shown: str) -> Unsettled:
+    """The error of a batch whose commit got no answer from a server that then stayed away."""
+    return Unsettled(
+        f"{shown} went away during a commit, and cannot be asked what became of it: "
+        "what was asked for may have been done, or not; look before you ask again"
+    )

@@ -3,10 +3,14 @@
 from collections.abc import Callable
 from typing import TypeVar
 
+import msgspec
+
 from ...core.damage import UNREADABLE
 from ...core.errors import StoreCorrupt
+from ...core.job import Job
 
 T = TypeVar("T")
+_decode = msgspec.json.Decoder(Job).decode
 
 
 def call_with_repair(call: Callable[[], T], repair: Callable[[], int], where: object) -> T:
@@ -25,6 +29,14 @@ def call_with_repair(call: Callable[[], T], repair: Callable[[], int], where: ob
         except UNREADABLE as error:
             fault = error
     raise beyond_repair(where, fault) from fault
+
+
+def is_job(record: str | bytes, job_id: int) -> bool:
+    """Whether a record can be read, and is that of this job."""
+    try:
+        return _decode(record).id == job_id
+    except UNREADABLE:
+        return False
 
 
 def beyond_repair(where: object, fault: Exception) -> StoreCorrupt:

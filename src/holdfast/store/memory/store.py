@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 from ...core.errors import BadInput, Conflict, Contended
 from ..common.clock import Clock, jump_of, system_clock
-from ..common.lending import nothing_to_lend
+from ..common.lending import lend_nothing
 from ..contract import Capabilities, Changes, ReadTxn, StoreReport, Txn
 from .data import MemoryData
 from .indexed import roll_back
@@ -73,9 +73,7 @@ class MemoryStore:
         """Refused: there is no connection to a memory store."""
         raise BadInput("connection", type(connection).__name__, needed="absent: memory:// has no connections")
 
-    async def lend(self, connection: Any) -> Any:
-        """Refused, as `borrow`."""
-        raise nothing_to_lend(connection)
+    lend = staticmethod(lend_nothing)
 
     def now_ms(self) -> int:
         """The clock given to the constructor."""

@@ -18,7 +18,6 @@ from typing import Any
 import msgspec
 
 from ...core import rank
-from ...core.bounds import MAX_TIME_MS
 from ...core.glob import as_regex, span
 from ...core.job import Body, Job
 from ..contract import ClaimQuery, Pick
@@ -59,7 +58,7 @@ class PostgresClaim:
         # The data of leased jobs that is in the job's row; None: it is in its own table.
         self.beside: dict[int, Body | None] = {}
         self.turns = ClaimedTurns()
-        self._low, self._high = _ranks(query.priority)
+        self._low, self._high = rank.range_of(query.priority)
         self._values: dict[str, Any] = {
             "lease_rank": rank.lease(query.lease_until),
             "owner": query.owner,
@@ -192,13 +191,6 @@ class PostgresClaim:
         last = {(job.tenant, job.task): job.rank for job in taken}
         for (tenant, task, _), low in zip(picks, lows, strict=True):
             self._starts.ended((tenant, task), low, took_s, last.get((tenant, task)))
-
-
-def _ranks(priority: int | None) -> tuple[int, int]:
-    # A READY rank begins with the priority, so one priority is a range of ranks.
-    if priority is None:
-        return 0, rank.LAST
-    return rank.ready(priority, 0), rank.ready(priority, MAX_TIME_MS)
 
 
 def _named(picks: list[Pick]) -> dict[str, str]:

@@ -6,6 +6,7 @@ from typing import Any
 import msgspec
 
 from ...core import rank
+from ...core.glob import first_above
 from ...core.job import Body, Job, Place, State
 from ...core.jump import Jump
 from ...core.kinds import CHORE, OUTBOX, PAUSE, SCHEDULE
@@ -240,7 +241,13 @@ class PostgresReads:
     ) -> list[Row]:
         """A page of a table, by key or by due time."""
         after, prefix = written_key(after), written_key(prefix)
-        asked = {"table": table, "after": after, "prefix": prefix, "above": _above(prefix), "limit": limit}
+        asked = {
+            "table": table,
+            "after": after,
+            "prefix": prefix,
+            "above": first_above(prefix) or ABOVE,
+            "limit": limit,
+        }
         if due_before is None:
             rows = self.connection.rows(self.sql["scan"], asked)
         else:
@@ -269,16 +276,6 @@ def asked_by_look(walks: Walks, tables: Sequence[str]) -> dict[str, Any]:
         "counted": bool(tables),
         "moments": numbers(walks.began),
     }
-
-
-def _above(prefix: str) -> str:
-    """The first text above all texts with a prefix."""
-    for at in range(len(prefix) - 1, -1, -1):
-        if prefix[at] != "\U0010ffff":
-            following = ord(prefix[at]) + 1
-            # Surrogates are not characters.
-            return prefix[:at] + chr(0xE000 if following == 0xD800 else following)
-    return ABOVE
 
 
 def _conditions(query: JobFilter) -> tuple[str, list[Any]]:

@@ -2,11 +2,10 @@
 
 from typing import Any
 
-import msgspec
-
-from ...core.damage import UNREADABLE, salvage
-from ...core.job import Job, Place, State
+from ...core.damage import salvage
+from ...core.job import Place, State
 from ..common.form import encode, rest_of
+from ..common.repair import is_job
 from .connection import PostgresConnection
 
 # How many rows are read at once.
@@ -19,8 +18,6 @@ _ARCHIVED = """SELECT id, finished_at, tenant, task, state, record FROM "{schema
 WHERE id > %s ORDER BY id LIMIT %s"""
 _PUT_LIVE = """UPDATE "{schema}".jobs SET place = %s, rest = %s WHERE id = %s AND rest = %s"""
 _PUT_ARCHIVED = """UPDATE "{schema}".archive SET state = %s, record = %s WHERE id = %s AND record = %s"""
-
-_decode = msgspec.json.Decoder(Job).decode
 
 
 def repair_records(connection: PostgresConnection, schema: str) -> int:
@@ -44,7 +41,7 @@ def _repair(connection: PostgresConnection, select: str, update: str, repair_row
 def _live(job_id: int, columns: list[Any], text: str) -> tuple[int, str] | None:
     known = dict(zip(_COLUMNS + _MORE, columns, strict=True))
     is_placed = known["place"] in list(Place)
-    if is_placed and _is_job(text, job_id):
+    if is_placed and is_job(text, job_id):
         return None
     # With an invalid place no process can have claimed the job.
     known |= {"place": Place(known["place"])} if is_placed else {"place": Place.DONE, "ended": State.FAILED}
@@ -54,15 +51,8 @@ def _live(job_id: int, columns: list[Any], text: str) -> tuple[int, str] | None:
 
 def _archived(job_id: int, columns: list[Any], text: str) -> tuple[str, str] | None:
     finished_at, tenant, task, state = columns
-    if _is_job(text, job_id):
+    if is_job(text, job_id):
         return None
     ended = State(state) if state in list(State) else State.FAILED
     known = {"finished_at": finished_at, "tenant": tenant, "task": task, "ended": ended}
     return ended.value, encode(salvage(job_id, text.encode(), place=Place.DONE, **known)).decode()
-
-
-def _is_job(text: str, job_id: int) -> bool:
-    try:
-        return _decode(text).id == job_id
-    except UNREADABLE:
-        return False

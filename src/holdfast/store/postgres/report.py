@@ -1,15 +1,12 @@
 """The report of a PostgreSQL store: problems and their fixes, version, settings and sizes."""
 
 from ...core.counting import counted
-from ..common.clock import system_clock
+from ..common.report import MEGABYTE, clock_complaints
 from .connection import PostgresConnection
 from .open import schema_version
 from .statements import migrations
 from .url import PostgresAddress
 
-MEGABYTE = 1024 * 1024
-# A larger clock skew is reported.
-SKEW_MS = 1_000
 # Dead rows are reported above this number, and above this multiple of the live ones.
 DEAD_ROWS, DEAD_FACTOR = 100_000, 5
 # A transaction that is open for longer is reported: it prevents vacuum from removing dead rows.
@@ -69,8 +66,8 @@ def complaints(
             told.append(
                 f"{where} keeps the {what} of {counted(orphans, 'deleted job')}, which only takes up space"
             )
-    if own and abs(skew_ms := system_clock() - now_ms) > SKEW_MS:
-        told.append(f"this machine's clock differs from the server's by {skew_ms:+,} ms; set one of them")
+    if own:
+        told += clock_complaints(now_ms)
     return told + _bloat(connection, address)
 
 

@@ -10,14 +10,13 @@ from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
+from ..common.sql_files import load_statements
 from .locks import lock_number
 
 # The columns that `as_jobs` needs: those that a claim changes, and `rest`.
 HOT = "place, rank, version, owner, lease_until, started_at, claim, rest"
 
 _FOLDER = Path(__file__).parent
-_NAME = re.compile(r"^-- name: (\w+)\n", re.MULTILINE)
-_COMMENT = re.compile(r"^--.*\n?", re.MULTILINE)
 # A placeholder, and its cast if it has one.
 _PLACE = re.compile(r"%(?:s|\((\w+)\)s)(?:::(\w+\[\]|bytea))?")
 
@@ -25,17 +24,7 @@ _PLACE = re.compile(r"%(?:s|\((\w+)\)s)(?:::(\w+\[\]|bytea))?")
 _TAG = "$h"
 
 
-def _load() -> dict[str, str]:
-    named: dict[str, str] = {}
-    for part in ("read", "claim"):
-        text = (_FOLDER / "sql" / f"{part}.sql").read_text("utf-8")
-        pieces = _NAME.split(text)[1:]
-        for name, body in zip(pieces[::2], pieces[1::2], strict=True):
-            named[name] = _COMMENT.sub("", body).strip().replace("{hot}", HOT)
-    return named
-
-
-_SQL = _load()
+_SQL = load_statements(_FOLDER / "sql", ("read", "claim"), HOT)
 _JOBS = ("load", "children", "children_at", "expiring", "domain_queue", "domain_queue_last", "heads", "list")
 _CLAIMS = {"claim_any": "NULL", "claim_pairs": "NULL", "claim_merged": "(SELECT count(*) FROM candidates)"}
 

@@ -18,10 +18,10 @@ from typing import Any, TypeVar
 import psycopg
 
 from ...core.damage import UNREADABLE
-from ...core.errors import Conflict, Filling, Moved, Stopped, StoreError, Unsettled
+from ...core.errors import Conflict, Filling, Moved, Stopped, StoreError
 from ...core.kinds import PAUSE
 from ..common.clock import Clock, monotonic_s
-from ..common.outage import FIRST_NAP_S, Outages
+from ..common.outage import FIRST_NAP_S, Outages, unsettled
 from ..common.server_time import Time
 from ..contract import ENDS, Capabilities, Changes, ReadTxn, StoreReport, Txn
 from .borrow import borrowed, check_place, lend, place_of
@@ -254,10 +254,7 @@ class PostgresStore:
                 # The server is still down.
                 pass
             sleep(FIRST_NAP_S)
-        raise Unsettled(
-            f"{self.address.shown} went away during a commit, and cannot be asked what became of it: "
-            "what was asked for may have been done, or not; look before you ask again"
-        )
+        raise unsettled(self.address.shown)
 
     def _tries(self, patience_s: float | None = None, repair: Callable[[], int] | None = None) -> Tries:
         patience_s = self._patience_s if patience_s is None else patience_s

@@ -11,8 +11,9 @@ from collections.abc import Callable
 import psycopg
 
 from ...core.damage import UNREADABLE
-from ...core.errors import Conflict, Contended, StoreCorrupt
+from ...core.errors import Conflict, Contended
 from ..common.outage import Lost, Outages, RetryPeriod, UnknownHost
+from ..common.repair import beyond_repair
 from .errors import Pooled, translate
 from .pool import Pool
 from .url import PostgresAddress
@@ -76,12 +77,9 @@ class Tries:
                 "roll it back, and try again"
             ) from None
 
-    def _repair_once(self, error: BaseException) -> None:
+    def _repair_once(self, error: Exception) -> None:
         if self._is_repaired or not self._repair():
-            raise StoreCorrupt(
-                f"{self._address.shown} is damaged: a record that is not a job's cannot be read "
-                f"({type(error).__name__}); restore a backup"
-            ) from error
+            raise beyond_repair(self._address.shown, error) from error
         self._is_repaired = True
 
     def succeeded(self) -> None:

@@ -12,7 +12,6 @@ from collections.abc import Mapping
 from typing import Any, Protocol
 
 from ...core import rank
-from ...core.bounds import MAX_TIME_MS
 from ...core.job import Job, Place
 from ..contract import ClaimQuery
 from .connection import CLAIM, GIVE_BACK, Command, RedisServer
@@ -98,7 +97,7 @@ def _taken(batch: Claiming, query: ClaimQuery, sources: list[Source]) -> list[Jo
                 positions[key] = len(positions) + 1
         plan += (positions[order], positions[everything], most)
     passed = [b"%019d" % id for id in written] if written else []
-    head = (batch.now_ms + TAKEN_MS, query.limit, *_ranks(query.priority), len(passed), *passed)
+    head = (batch.now_ms + TAKEN_MS, query.limit, *rank.range_of(query.priority), len(passed), *passed)
     ((found, raws, bodies),) = batch.ask([CLAIM.command([*positions], *head, *plan)])
     if not found:
         return []
@@ -157,7 +156,7 @@ def _known_pairs(batch: Claiming, tenants: tuple[str, ...] | None) -> list[Pair]
 
 def _first_pairs(batch: Claiming, query: ClaimQuery) -> list[Pair]:
     """The pairs of the first READY jobs that match, read by rank until there are enough."""
-    keys, (low, high) = batch.keys, _ranks(query.priority)
+    keys, (low, high) = batch.keys, rank.range_of(query.priority)
     # Jobs that the batch has moved may come before the others.
     wanted = query.limit + len(batch.written.jobs)
     pairs: dict[Pair, None] = {}
@@ -174,13 +173,6 @@ def _first_pairs(batch: Claiming, query: ClaimQuery) -> list[Pair]:
             if len(members) < PAGE_JOBS:
                 break
     return [*pairs]
-
-
-def _ranks(priority: int | None) -> tuple[int, int]:
-    # A READY rank begins with the priority, so one priority is a range of ranks.
-    if priority is None:
-        return 0, rank.LAST
-    return rank.ready(priority, 0), rank.ready(priority, MAX_TIME_MS)
 
 
 def give_back(

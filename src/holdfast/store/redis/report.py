@@ -1,16 +1,13 @@
 """The report of a Redis store: problems and their fixes, version, settings and sizes."""
 
 from ...core.errors import StoreError
-from ..common.clock import system_clock
+from ..common.report import MEGABYTE, clock_complaints
 from ..contract import StoreReport
 from .connection import RedisServer
 from .keys import Keys
 from .open import ServerInfo, check_server, look
 from .url import RedisAddress
 
-MEGABYTE = 1024 * 1024
-# A larger clock skew is reported.
-SKEW_MS = 1_000
 # A smaller part of free memory is reported.
 LEFT = 0.1
 
@@ -49,8 +46,8 @@ def _complaints(server: ServerInfo, address: RedisAddress, *, own: bool) -> list
             f"{where} uses {server.used_memory / MEGABYTE:,.0f} of {server.maxmemory / MEGABYTE:,.0f} MB: "
             "when it is full nothing is accepted any more; raise maxmemory, or purge the archive"
         )
-    if own and abs(skew_ms := system_clock() - server.now_ms) > SKEW_MS:
-        told.append(f"this machine's clock differs from the server's by {skew_ms:+,} ms; set one of them")
+    if own:
+        told += clock_complaints(server.now_ms)
     return told
 
 

@@ -17,8 +17,8 @@ from typing import Any, TypeVar
 from ...core.damage import UNREADABLE
 from ...core.errors import BadInput, Conflict, Contended, HoldfastError, StoreError, Unavailable, Unsettled
 from ..common.clock import Clock, monotonic_s
-from ..common.lending import nothing_to_lend
-from ..common.outage import FIRST_NAP_S, Lost, Outages, RetryPeriod, UnknownHost
+from ..common.lending import lend_nothing
+from ..common.outage import FIRST_NAP_S, Lost, Outages, RetryPeriod, UnknownHost, unsettled
 from ..common.repair import beyond_repair
 from ..common.server_time import Time
 from ..contract import UNCHANGED, Capabilities, Changes, ReadTxn, StoreReport, Txn
@@ -277,10 +277,7 @@ class RedisStore:
             except (*FAULTS, StoreError):
                 # The server is still down.
                 sleep(FIRST_NAP_S)
-        raise Unsettled(
-            f"{self.address.shown} went away during a commit, and cannot be asked what became of it: "
-            "what was asked for may have been done, or not; look before you ask again"
-        )
+        raise unsettled(self.address.shown)
 
     def _remember(self, txn: RedisTxn, stamp: bytes) -> None:
         """Cache the jobs that this process wrote; a commit that uses a stale one fails."""
@@ -329,9 +326,7 @@ class RedisStore:
             needed="absent: Redis has no transactions to join; use SQLite or PostgreSQL for connection=",
         )
 
-    async def lend(self, connection: Any) -> Any:
-        """Refused, as `borrow`."""
-        raise nothing_to_lend(connection)
+    lend = staticmethod(lend_nothing)
 
     def now_ms(self) -> int:
         """The server's clock, read now and then and estimated in between."""

@@ -92,10 +92,7 @@ class ShardedReads(ReadTxn):
     # Jobs
 
     def load(self, ids: Collection[int]) -> dict[int, Job]:
-        found: dict[int, Job] = {}
-        for view, those in self._by_id(ids):
-            found |= view.load(those)
-        return found
+        return _joined(view.load(those) for view, those in self._by_id(ids))
 
     def archived(self, ids: Collection[int]) -> dict[int, Job]:
         return _joined(view.archived(those) for view, those in self._by_id(ids))

@@ -15,7 +15,7 @@ from ...core.counting import counted
 from ...core.errors import BadInput, StoreError
 from ...core.slots import SHARDS, shard_of
 from ..common.clock import monotonic_s
-from ..common.lending import nothing_to_lend
+from ..common.lending import lend_nothing
 from ..contract import Capabilities, Changes, ReadTxn, Store, StoreReport, Txn
 from .reads import Missing, ShardedReads, ShardsWanted
 from .shard import Shard
@@ -106,9 +106,7 @@ class ShardedStore:
         needed = "absent: ask the shard that it leads to"
         raise BadInput("connection", type(connection).__name__, needed=needed)
 
-    async def lend(self, connection: Any) -> Any:
-        """Refused: the shard of a connection is not known before it is used."""
-        raise nothing_to_lend(connection)
+    lend = staticmethod(lend_nothing)
 
     def now_ms(self) -> int:
         """The clock of the first shard that is up; each command uses the clock of its own shard."""

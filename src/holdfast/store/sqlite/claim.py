@@ -16,7 +16,6 @@ from operator import attrgetter
 import msgspec
 
 from ...core import rank
-from ...core.bounds import MAX_TIME_MS
 from ...core.glob import span
 from ...core.job import Job
 from ..contract import ClaimQuery
@@ -51,7 +50,7 @@ def find_ready(connection: SqliteConnection, query: ClaimQuery, written: Iterabl
     if query.picks:
         return _find_picks(connection, query)
     if (query.tenant, query.tenants, query.tasks, query.glob, query.skipped) == (None, None, None, None, ()):
-        return _jobs(connection, JOBS["ready"], *_ranks(query.priority), int(query.mock), query.limit)
+        return _jobs(connection, JOBS["ready"], *rank.range_of(query.priority), int(query.mock), query.limit)
     by_name = query.glob is not None and query.tasks is None
     if by_name and len(found := _find_by_rank(connection, query, FIRST_ROWS)) == query.limit:
         return found
@@ -70,15 +69,8 @@ def _jobs(connection: SqliteConnection, sql: str, *values: object) -> list[Job]:
     return _decode_jobs(answer) if answer is not None else []
 
 
-def _ranks(priority: int | None) -> tuple[int, int]:
-    # A READY rank begins with the priority, so one priority is a range of ranks.
-    if priority is None:
-        return 0, rank.LAST
-    return rank.ready(priority, 0), rank.ready(priority, MAX_TIME_MS)
-
-
 def _find_picks(connection: SqliteConnection, query: ClaimQuery) -> list[Job]:
-    low, high = _ranks(query.priority)
+    low, high = rank.range_of(query.priority)
     arms = [
         (0, tenant, task, low, high, min(most, query.limit))
         for tenant, task, most in query.picks
@@ -92,7 +84,7 @@ def _find_picks(connection: SqliteConnection, query: ClaimQuery) -> list[Job]:
 
 
 def _find_pairs(connection: SqliteConnection, query: ClaimQuery, pairs: list[Pair]) -> list[Job]:
-    low, high = _ranks(query.priority)
+    low, high = rank.range_of(query.priority)
     arms = [
         (mock, tenant, task, low, high) for tenant, task in pairs for mock in ((0, 1) if query.mock else (0,))
     ]
@@ -122,7 +114,7 @@ def _wanted(query: ClaimQuery) -> tuple[str | None, ...]:
 
 
 def _limits(query: ClaimQuery) -> tuple[int, ...]:
-    return (*_ranks(query.priority), int(query.mock), query.limit)
+    return (*rank.range_of(query.priority), int(query.mock), query.limit)
 
 
 def _tenants(query: ClaimQuery) -> list[str] | None:

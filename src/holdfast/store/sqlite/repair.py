@@ -4,8 +4,9 @@ from typing import Any
 
 import msgspec
 
-from ...core.damage import UNREADABLE, salvage
-from ...core.job import Job, Place, State
+from ...core.damage import salvage
+from ...core.job import Place, State
+from ..common.repair import is_job
 from .connection import SqliteConnection
 from .txn import row_of
 
@@ -24,7 +25,6 @@ _PUT_LIVE = (
 _PUT_ARCHIVED = "UPDATE holdfast_archive SET tenant = ?, task = ?, state = ?, record = ? WHERE id = ?"
 
 _encode = msgspec.json.Encoder().encode
-_decode = msgspec.json.Decoder(Job).decode
 
 
 def repair_records(connection: SqliteConnection) -> int:
@@ -47,7 +47,7 @@ def _repair_live(connection: SqliteConnection, row: tuple[Any, ...]) -> bool:
     if (
         known["place"] in list(Place)
         and _is_text(*names.values())
-        and _is_job(b'{"id":%d,%b' % (job_id, rest[1:]), job_id)
+        and is_job(b'{"id":%d,%b' % (job_id, rest[1:]), job_id)
     ):
         return False
     is_placed = known["place"] in list(Place)
@@ -66,7 +66,7 @@ _ENDED = {"place": Place.DONE, "ended": State.FAILED, "mock": False}
 
 def _repair_archived(connection: SqliteConnection, row: tuple[Any, ...]) -> bool:
     job_id, finished_at, tenant, task, state, record = row
-    if _is_text(tenant, task, state) and _is_job(record, job_id):
+    if _is_text(tenant, task, state) and is_job(record, job_id):
         return False
     ended = State.FAILED
     if _is_text(state) and state.decode() in list(State):
@@ -82,11 +82,4 @@ def _is_text(*values: bytes) -> bool:
     try:
         return all(value.decode() is not None for value in values)
     except UnicodeDecodeError:
-        return False
-
-
-def _is_job(raw: bytes, job_id: int) -> bool:
-    try:
-        return _decode(raw).id == job_id
-    except UNREADABLE:
         return False

@@ -15,6 +15,7 @@ from typing import Any
 
 import msgspec
 
+from ..common.sql_files import COMMENT, load_statements
 from .connection import Values
 
 # Rows per statement; with more nothing gets faster.
@@ -24,8 +25,6 @@ ROWS_AT_ONCE = 128
 HOT = "id, place, rank, version, owner, lease_until, started_at, claim, size, rest"
 
 _FOLDER = Path(__file__).parent
-_NAME = re.compile(r"^-- name: (\w+)\n", re.MULTILINE)
-_COMMENT = re.compile(r"^--.*\n?", re.MULTILINE)
 # Statements inside a trigger are indented, and so do not match.
 _BETWEEN_STATEMENTS = re.compile(r";\n+(?! |END)")
 _PART = re.compile(r"\{(ready_of_pair|is_wanted)\}")
@@ -33,17 +32,8 @@ _PART = re.compile(r"\{(ready_of_pair|is_wanted)\}")
 _encode = msgspec.json.Encoder().encode
 
 
-def _load() -> dict[str, str]:
-    named: dict[str, str] = {}
-    for part in ("read", "claim", "write"):
-        text = (_FOLDER / "sql" / f"{part}.sql").read_text("utf-8")
-        pieces = _NAME.split(text)[1:]
-        for name, body in zip(pieces[::2], pieces[1::2], strict=True):
-            named[name] = _COMMENT.sub("", body).strip().replace("{hot}", HOT)
-    return {name: _PART.sub(lambda part: named[part[1]], sql) for name, sql in named.items()}
-
-
-SQL = _load()
+_NAMED = load_statements(_FOLDER / "sql", ("read", "claim", "write"), HOT)
+SQL = {name: _PART.sub(lambda part: _NAMED[part[1]], sql) for name, sql in _NAMED.items()}
 
 
 @cache
@@ -53,7 +43,7 @@ def migrations() -> list[list[str]]:
     texts = {
         entry.name: entry.read_text("utf-8") for entry in folder.iterdir() if entry.name.endswith(".sql")
     }
-    return [_BETWEEN_STATEMENTS.split(_COMMENT.sub("", texts[name]).strip()) for name in sorted(texts)]
+    return [_BETWEEN_STATEMENTS.split(COMMENT.sub("", texts[name]).strip()) for name in sorted(texts)]
 
 
 def as_jobs(select: str) -> str:

@@ -22,7 +22,7 @@ from typing import Any, TypeVar
 from ...core.damage import UNREADABLE
 from ...core.errors import BadInput, Conflict, Contended, HoldfastError, WouldBlock
 from ..common.clock import Clock, SystemClock, monotonic_s, system_clock
-from ..common.lending import driver_of, kind_of, nothing_to_lend
+from ..common.lending import driver_of, kind_of, lend_nothing
 from ..common.repair import beyond_repair, call_with_repair
 from ..contract import ENDS, NO_WAKE, NOTHING, Capabilities, Changes, ReadTxn, StoreReport, Txn
 from .connection import DEFAULT_DRIVER, SqliteConnection
@@ -255,9 +255,7 @@ class SqliteStore:
         connection.rows("PRAGMA wal_autocheckpoint = 0")
         return connection
 
-    async def lend(self, connection: Any) -> Any:
-        """Refused: there are no asyncio connections."""
-        raise nothing_to_lend(connection)
+    lend = staticmethod(lend_nothing)
 
     # Everything else
 

@@ -17,6 +17,7 @@ from ...core.job import Body, Job, Place, State
 from ...core.jump import Jump
 from ...core.kinds import Names
 from .. import fairness
+from ..common.form import COLD
 from ..contract import UNCHANGED, Changes, ClaimQuery, CountKey, Moments, NewJobs, RowKey, TallyKey
 from .claim import find_ready
 from .connection import SqliteConnection
@@ -26,17 +27,7 @@ from .statements import SQL, cut, listed, sized, with_ids
 
 # Fields that are in columns and not in `rest`: a claim changes them, or they differ between jobs made from
 # one template. In `rest` they have these defaults, which are not written; only the id has no default.
-_IN_COLUMNS: dict[str, Any] = {
-    "id": 0,
-    "place": Place.SCHEDULED,
-    "rank": 0,
-    "version": 1,
-    "owner": 0,
-    "lease_until": 0,
-    "started_at": 0,
-    "claim": 0,
-    "size": 0,
-}
+_IN_COLUMNS = COLD | {"id": 0, "size": 0}
 _ID = len('{"id":0,')
 
 _encode = msgspec.json.Encoder().encode

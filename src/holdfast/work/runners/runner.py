@@ -232,3 +232,16 @@ def _end_all(jobs: Sequence[HandlerJob], error: str, events: RunEvents) -> None:
     for job in jobs:
         if events.on_started(job):
             events.on_ended(job, RunResult(exit_code=ERROR, error=error))
+
+
+def run_once(handler: Handler, payload: bytes, isolation: Isolation) -> RunResult:
+    """Run a handler once with sample data, in a context of its own, without a job."""
+    results: list[RunResult] = []
+    runner = HandlerRunner(isolation)
+    try:
+        events = RunEvents(lambda _job: True, lambda _job, result: results.append(result))
+        job = HandlerJob(id=1, task=handler.task, payload=payload)
+        runner.run(handler, [job], events)
+    finally:
+        runner.close()
+    return results[0]
