@@ -19,6 +19,22 @@ def test_connecting_opens_nothing(connect, tmp_path):
     assert (queue.tenant, queue.lease) == ("acme", 30)
 
 
+def test_a_path_is_a_file_name(tmp_path):
+    """As open() takes it."""
+    with holdfast.connect(tmp_path / "jobs.db") as queue:
+        queue.add("work")
+
+    assert (tmp_path / "jobs.db").exists()
+
+
+@pytest.mark.parametrize("address", ["jobs.db?shards=4", "sqlite:jobs.db", "redis:/localhost", "file:a.db"])
+@pytest.mark.parametrize("connect", CONNECTS)
+def test_what_is_nearly_an_address_is_no_file_name(connect, address):
+    """A file with such a name would be made in silence."""
+    with pytest.raises(holdfast.BadInput, match="sqlite:///FILE"):
+        connect(address)
+
+
 @pytest.mark.parametrize(
     "address", ["{}", "sqlite:///{}", "sqlite:///{}?driver=stdlib", "sqlite:///{}?driver=apsw"]
 )

@@ -16,6 +16,8 @@ WRONG = {
     ("requeue", 5, "--run-at", "tomorrow"): (2, "--run-at is 'tomorrow', and must be a moment in the years"),
     ("schedule", "n", "t", "--every", "0s"): (2, "every is '0s', and must be whole seconds"),
     ("schedule", "n", "t", "--cron", "@daily", "--every", "1h"): (2, "'cron and every', and must be exactly"),
+    ("schedule", "n", "--delete", "--run"): (2, "--delete needs the name of the schedule and nothing else"),
+    ("counts", "--store", "jobs.db?shards=4"): (2, "store is 'jobs.db?shards=4', and must be a file name"),
     ("limit", "d", "--rate", "0"): (2, "from 0.000001 to 1,000,000 starts a second"),
     ("completion",): (2, "Missing argument 'SHELL'"),
     ("move", "jobs.db"): (2, "Missing argument 'TO'"),
@@ -36,6 +38,14 @@ def test_a_slip_is_told_with_what_to_do(shell, words):
     said = shell.refused(*words, code=code, stdin="")
 
     assert text in said
+
+
+def test_a_group_of_commands_alone_shows_its_help(shell):
+    """Line by line, as --help does."""
+    said = shell.run("token")
+
+    assert (said.code, said.out) == (2, "")
+    assert said.err == shell.ok("token", "--help").out
 
 
 def test_a_question_that_nobody_answers_names_the_way_out(shell):

@@ -341,3 +341,14 @@ def test_a_token_that_is_revoked_gets_nothing_more_of_what_it_waits_for(guarded)
         assert b'"t"' not in told
         assert claims.recv(65536).startswith(b"HTTP/1.1 401 ")
     until(lambda: guarded.connection.ask(q.GetJob(job_id=job_id)).place is Place.READY)
+
+
+def test_a_new_token_is_for_one_tenant_unless_it_is_asked_to_be_for_all(guarded):
+    """As on the command line; null is all tenants."""
+    wanted: dict[str, dict[str, object]] = {"a": {}, "b": {"tenant": "acme"}, "c": {"tenant": None}}
+
+    with guarded.client(guarded.token("admin")) as admin:
+        bodies = [{"name": name, "scopes": ["read"]} | more for name, more in wanted.items()]
+        made = [admin.post("/v1/tokens", body).json["tenant"] for body in bodies]
+
+    assert made == ["", "acme", None]

@@ -242,6 +242,9 @@ def test_what_governs_jobs_can_be_said(client):
     assert client.ask("PUT", "/v1/limits/cdn/eu", {"limit": {"concurrency": 2}}).status == 204
     (limit,) = client.ok("GET", "/v1/limits")["limits"]
     assert (limit["domain"], limit["limit"]["concurrency"]) == ("cdn/eu", 2)
+    for empty in ({}, {"limit": None}):
+        assert client.ask("PUT", "/v1/limits/cdn/eu", empty).status == 400, "to remove it is another method"
+    assert client.ok("GET", "/v1/limits")["limits"] == [limit]
     assert client.ask("DELETE", "/v1/limits/cdn/eu").status == 204
     assert client.ok("GET", "/v1/limits")["limits"] == []
 

@@ -226,6 +226,7 @@ def test_jobs_that_kill_their_executors_are_logged_as_lost_and_quarantined(bench
     ends = [(line["event"], line["level"]) for line in lines if line.get("job_id") == str(job.id)]
     assert ends[-1] == ("quarantined", "ERROR")
     assert {("lost", "WARNING")} == set(ends[:-1])
+    assert lines[-1]["message"] == "done: 1 job, 1 failed", "it has ended, though no handler reported it"
 
 
 def test_a_job_past_its_limit_is_logged_by_the_supervisor(bench: Bench):

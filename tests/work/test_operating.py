@@ -65,6 +65,7 @@ def test_a_store_is_named_for_one_queue_only(bench):
         (("--processes", "4..2"), "processes is '4..2'"),
         (("--processes", "many"), "processes is 'many'"),
         (("--memory-limit", "lots"), "memory-limit is 'lots', and must be a size such as 500MB"),
+        (("--memory-limit", "5"), "memory-limit is '5', and must be a size such as 500MB"),
         (("--max-growth", "0"), "max-growth is '0'"),
         (("--max-jobs", "0"), "max-jobs"),
         (("--burst-seconds", "-1"), "burst-seconds"),

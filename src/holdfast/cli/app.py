@@ -121,6 +121,9 @@ class App(click.Group):
                 self.invoke(ctx)
             sys.stdout.flush()
             return Exit.OK
+        except click.exceptions.NoArgsIsHelpError as error:
+            click.echo(error.ctx.get_help(), err=True)
+            return Exit.USAGE
         except click.exceptions.Exit as end:
             return _flushed(end.exit_code, as_json=as_json)
         except (KeyboardInterrupt, click.Abort):

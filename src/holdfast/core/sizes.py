@@ -12,13 +12,14 @@ _SIZE = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,3})?) ?([a-z]{0,3})")
 MAX_SIZE = 2**50
 
 
-def size_bytes(text: str, *, name: str) -> int:
-    """A size in bytes, at least one. `name` is for the error."""
+def size_bytes(text: str, *, name: str, least: int = 1) -> int:
+    """A size in bytes. `name` is for the error."""
     match = _SIZE.fullmatch(text.strip().lower())
     unit = _UNITS.get(match[2]) if match else None
     found = int(float(match[1]) * unit) if match and unit else 0
-    if not 1 <= found <= MAX_SIZE:
-        raise BadInput(name, text, needed="a size such as 500MB, 1.5GB or 512MiB")
+    if not least <= found <= MAX_SIZE:
+        bound = f", at least {size_text(least)}" if least > 1 else ""
+        raise BadInput(name, text, needed=f"a size such as 500MB, 1.5GB or 512MiB{bound}")
     return found
 
 

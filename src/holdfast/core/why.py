@@ -107,8 +107,9 @@ def _paused(job: Job, facts: Facts) -> str:
 
 
 def _done(job: Job, _facts: Facts) -> str:
-    ended = f"It {str(job.ended).lower()} at {iso(job.finished_at)}"
-    if job.ended == State.FINISHED:
+    how = "was cancelled" if job.ended == State.CANCELLED else str(job.ended).lower()
+    ended = f"It {how} at {iso(job.finished_at)}"
+    if job.ended == State.FINISHED or job.reason == "cancelled":
         return f"{ended}."
     return f"{ended}: {job.reason or 'no reason given'}."
 

@@ -63,7 +63,7 @@ class JournalConnection(Connection):
         with self._lock:
             if self._inner is None:
                 if self._is_closed:
-                    raise Closed()
+                    raise Closed
                 self._inner = self._open_store()
                 if self._meter is not None:
                     self._inner.measure(self._meter)
@@ -191,7 +191,7 @@ class JournalConnection(Connection):
     def _ensure_ids(self) -> None:
         """Take a number from the store if the journal has none whose time is not over."""
         if self._is_closing:
-            raise Closed()
+            raise Closed
         if not self.journal.ids.is_usable:
             self.journal.ids.renew(lambda command: self.connect_store().ask(command))
 

@@ -134,7 +134,7 @@ class JournalWriter:
 
     def _check_open(self) -> None:
         if self._closed:
-            raise Closed()
+            raise Closed
         if self._broken is not None:
             raise self._broken
 

@@ -98,7 +98,7 @@ class BaseQueue:
             return session
         with self._lock:
             if self._closed:
-                raise Closed()
+                raise Closed
             if self._session is None or self._session.pid != os.getpid():
                 # Also after a fork: the child process has neither threads nor connections.
                 self._session = QueueSession(self._make_store, self._retention_ms)

@@ -108,7 +108,7 @@ class Holding:
         """Append to the job's log; sent within half a second, and with the answer."""
         if self._logbook is None:
             self._logbook = Logbook(self._lease, self._queue.session)
-        self._logbook.write(text)
+        self._logbook.write(str(text))
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.id} {self.task!r} claim {self.claim}>"

@@ -3,8 +3,9 @@
 Stores are imported when their address is used, so that no other store's driver is needed.
 """
 
+import re
 from collections.abc import Callable
-from os import PathLike
+from os import PathLike, fspath
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, unquote, urlsplit
@@ -29,6 +30,8 @@ REDIS = ("redis", "rediss", "redis+cluster", "rediss+cluster")
 SHARD_PATIENCE_S = 3.0
 # The display name of a shard, and the function that opens it.
 Named = tuple[str, Callable[[], Store]]
+# File names that are meant to be addresses.
+_NEARLY = re.compile(r"^(?:sqlite|file|postgres(?:ql)?|rediss?|grpcs?|memory):|[?]\w+=")
 STORES = (
     "a file name, sqlite:///…, postgresql://…, redis://…, redis+cluster://…, grpc://…, memory://, "
     "or several of the stores, separated by spaces"
@@ -36,7 +39,7 @@ STORES = (
 
 
 def connect(
-    url: str = "jobs.db",
+    url: str | PathLike[str] = "jobs.db",
     *,
     tenant: str = "",
     retention: Duration | None = None,
@@ -67,13 +70,14 @@ def connect(
     `journal` is a folder on the local disk: `add` returns when the job is durable there, even if the store is
     unreachable, and a thread copies it to the store. See docs/journal.md.
     """
+    url = fspath(url) if isinstance(url, PathLike) else url
     make_store = store_maker(url, driver, clock, join=join, follow=follow, create=create)
     make_store = journaled(make_store, journal, clock)
     return Queue(make_store, url=url, tenant=tenant, retention=retention, lease=lease)
 
 
 def connect_async(
-    url: str = "jobs.db",
+    url: str | PathLike[str] = "jobs.db",
     *,
     tenant: str = "",
     retention: Duration | None = None,
@@ -88,6 +92,7 @@ def connect_async(
     """Return an `AsyncQueue`, whose methods are coroutines; see `connect`."""
     from .aio import AsyncQueue
 
+    url = fspath(url) if isinstance(url, PathLike) else url
     make_store = store_maker(url, driver, clock, join=join, follow=follow, create=create)
     make_store = journaled(make_store, journal, clock)
     return AsyncQueue(make_store, url=url, tenant=tenant, retention=retention, lease=lease)
@@ -154,6 +159,8 @@ def _maker(
 
         return _sharded(listed, create=create)
     scheme = url.partition("://")[0] if "://" in url else "sqlite"
+    if "://" not in url and _NEARLY.search(url):
+        raise BadInput("store", shown_url(url), needed=f"{STORES}; with options: sqlite:///FILE?…")
     options: dict[str, Any] = {} if clock is None else {"clock": clock}
     if scheme == "memory":
         return _memory(options)
@@ -314,7 +321,7 @@ def _remote(url: str) -> ConnectionMaker:
     except ImportError as error:
         if (error.name or "").partition(".")[0] not in ("grpc", "google"):
             raise
-        raise StoreError("grpc:// needs grpcio: pip install 'holdfast[grpc]'") from None
+        raise StoreError("grpc:// needs grpcio: pip install grpcio protobuf") from None
     return RemoteMaker(url)
 
 
@@ -325,7 +332,7 @@ def _postgres(url: str, options: dict[str, Any]) -> Callable[[], Store]:
     except ImportError as error:
         if (error.name or "").partition(".")[0] not in ("psycopg", "psycopg_binary", "psycopg_c"):
             raise
-        raise StoreError("PostgreSQL needs psycopg: pip install 'holdfast[postgres]'") from None
+        raise StoreError("PostgreSQL needs psycopg: pip install 'psycopg[binary]'") from None
     # Errors of the address are raised now.
     parse(url)
     return lambda: PostgresStore(url, **options)
@@ -338,7 +345,7 @@ def _redis(url: str, options: dict[str, Any]) -> Callable[[], Store]:
     except ImportError as error:
         if error.name != "hiredis":
             raise
-        raise StoreError("Redis needs hiredis: pip install 'holdfast[redis]'") from None
+        raise StoreError("Redis needs hiredis: pip install hiredis") from None
     # Errors of the address are raised now.
     address = parse(url)
     if address.shards == 1:

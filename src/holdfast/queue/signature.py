@@ -14,6 +14,7 @@ from ..core.following import NO_ARGUMENTS
 from ..core.job import Body, Job
 from .context import AsyncContext, Context
 from .encoding import PLAIN, changes, decode, encode_data, is_plain
+from .options import JobOptions
 
 _CONTEXTS = {kind.__name__: kind for kind in (Context, AsyncContext)}
 # From the arguments of a call to its data; None: use `Signature.write`.
@@ -156,6 +157,8 @@ class Signature:
         unknown = [name for name in given if name not in self.names]
         if unknown and not (self.extras or self.whole):
             needed = f"one of {', '.join(self.names)}" if self.names else "absent: the task takes none"
+            if options := [name for name in unknown if name in JobOptions.__annotations__]:
+                needed += f"; options of the job go to using({options[0]}=…).add(…)"
             raise BadInput(f"argument of task {self._name}", ", ".join(unknown), needed=needed)
 
     def _decode_only(self, data: Body) -> Any:

@@ -86,7 +86,7 @@ class Link:
         """Have asks sent; their tickets will be answered."""
         with self._news:
             if self._is_closing.is_set():
-                raise Closed()
+                raise Closed
             self._put(asks)
 
     def _put(self, asks: Sequence[Ask]) -> None:

@@ -33,10 +33,10 @@ _WHEN = ("cron", "every", "repeat", "tz", "catch_up", "overlap", "jitter")
     help="What to do while its last job still runs.  [skip]",
 )
 @click.option("--jitter", metavar="TIME", help="Spread starts randomly over this time.")
-@click.option("--delete", "verb", flag_value="delete", help="Delete the schedule; its jobs stay.")
-@click.option("--pause", "verb", flag_value="pause", help="Pause the schedule.")
-@click.option("--resume", "verb", flag_value="resume", help="Resume the schedule.")
-@click.option("--run", "verb", flag_value="run", help="Add its job now; its times stay as they are.")
+@click.option("--delete", is_flag=True, help="Delete the schedule; its jobs stay.")
+@click.option("--pause", is_flag=True, help="Pause the schedule.")
+@click.option("--resume", is_flag=True, help="Resume the schedule.")
+@click.option("--run", is_flag=True, help="Add its job now; its times stay as they are.")
 @job_options(schedule=True)
 @settings()
 @click.pass_obj
@@ -48,7 +48,6 @@ def schedule(
     task: str | None,
     data: tuple[str, ...],
     args: tuple[str, ...],
-    verb: str | None,
     **options: Any,
 ) -> None:
     """Add a job at given times, again and again.
@@ -56,12 +55,13 @@ def schedule(
     To change a schedule, give its NAME and all options again.
     DATA is JSON, {} if there is none; - reads it from standard input.
     """
+    verbs = [verb for verb in _VERBS if options.pop(verb)]
     given = chosen(options)
     when = {field: given.pop(field) for field in _WHEN if field in given}
-    if verb is not None:
-        if task is not None or args or given or when:
-            raise click.UsageError(f"--{verb} needs the name of the schedule and nothing else")
-        _VERBS[verb](session, name)
+    if verbs:
+        if len(verbs) > 1 or task is not None or args or given or when:
+            raise click.UsageError(f"--{verbs[0]} needs the name of the schedule and nothing else")
+        _VERBS[verbs[0]](session, name)
     elif task is None:
         raise click.UsageError("TASK is missing; to change a schedule, give all of it again")
     elif not when.keys() & {"cron", "every", "repeat"}:

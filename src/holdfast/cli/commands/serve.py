@@ -134,7 +134,7 @@ def _lacks(error: ImportError) -> Exception:
         "httptools",
     ):
         return error
-    return StoreError(f"holdfast serve needs {library}: pip install 'holdfast[server]'")
+    return StoreError(f"holdfast serve needs {library}: install Holdfast with its extra 'server'")
 
 
 def _options(session: Session, said: dict[str, Any]) -> "Options":

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from ...work.supervisor.metrics import Listen
 
 MOST_PROCESSES = 256
+# An executor that has just started needs about twice as much.
+LEAST_MEMORY = 16_000_000
 # Handlers run in separate processes, or wait for a server, so one executor can run several.
 HANDLER_THREADS = 4
 # The switch interval of the supervisor's threads: a reply of the store must not wait for a busy thread.
@@ -178,13 +180,11 @@ def _log_options(said: dict[str, Any]) -> "LogOptions":
 
 def _options(names: tuple[str, ...], said: dict[str, Any]) -> Any:
     from ...core.durations import duration_ms
-    from ...core.sizes import size_bytes
     from ...work.options import WorkerOptions
     from ...work.scheduler import read_weights
 
     _check_names(names, said)
     least, most = _processes(said["processes"])
-    sizes = {name: said[name] for name in ("memory_limit", "max_growth") if said[name] is not None}
     return WorkerOptions(
         names=names,
         handlers=said["handlers"],
@@ -207,7 +207,7 @@ def _options(names: tuple[str, ...], said: dict[str, Any]) -> Any:
         drain_s=duration_ms(said["drain_timeout"], name="drain-timeout") / 1000,
         until_empty=said["until_empty"],
         burst_s=said["burst_seconds"] or 0.0,
-        **{name: size_bytes(text, name=name.replace("_", "-")) for name, text in sizes.items()},
+        **_sizes(said),
         max_jobs=said["max_jobs"] or 0,
         health_file=said["health_file"] or "",
         reload=said["reload"],
@@ -249,6 +249,16 @@ def _lease_ms(text: str) -> int:
     if lease_ms < MIN_LEASE_MS:
         raise BadInput("lease", text, needed=f"at least {MIN_LEASE_MS} ms, such as 30s or 5m")
     return lease_ms
+
+
+def _sizes(said: dict[str, Any]) -> dict[str, int]:
+    from ...core.sizes import size_bytes
+
+    return {
+        name: size_bytes(said[name], name=name.replace("_", "-"), least=least)
+        for name, least in (("memory_limit", LEAST_MEMORY), ("max_growth", 1))
+        if said[name] is not None
+    }
 
 
 def _processes(text: str) -> tuple[int, int]:

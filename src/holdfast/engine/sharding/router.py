@@ -97,7 +97,7 @@ class ShardRouter(Submitter):
         if at is not None:
             self._committers[at].submit(ticket)
         elif not self._run_in_pool(lambda: self._run_operation(ticket)):
-            raise Closed()
+            raise Closed
 
     def give_back(self, ticket: Ticket) -> None:
         """Release the jobs that were claimed for a caller that is gone; after `close` their leases expire."""

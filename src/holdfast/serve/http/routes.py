@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from ...core import commands as c
 from ...core import handler as h
 from ...core import queries as q
+from ...core.limits import Limit
 from ...core.managing import GetRetention, RunSchedule, SetRetention, StopWorker
 from ...core.replies import REPLIES
 from ...core.schedule import HISTORY, Schedule
@@ -143,6 +144,9 @@ def plan_of(route: Route) -> RoutePlan:
             parts += [part for one in fields_of(Schedule) if one.name not in _LIFE for part in one.parts]
         elif route.kind is h.SetHandler and given:
             parts += [part for one in fields_of(h.Handler) if one.name not in _KEPT for part in one.parts]
+        elif route.kind is c.SetLimit and field.name == "limit" and given:
+            # Without one it would be removed, which is another method.
+            parts.append(Part("limit", form_of(Limit).type, True))
         else:
             parts += field.parts
     if route.waits:

@@ -16,11 +16,11 @@ from .values import Name, Whole
 
 
 class NewToken(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A token as it is asked for. `tenant` null: all tenants."""
+    """A token as it is asked for. `tenant` null: all tenants; absent: the tenant ""."""
 
     name: Annotated[str, Meta(max_length=64)]
     scopes: list[Scope]
-    tenant: Name | None = None
+    tenant: Name | None = ""
     expires_in_ms: Annotated[int, Meta(ge=0)] | UnsetType = UNSET
 
 

@@ -7,6 +7,7 @@ shown.
 """
 
 import re
+from difflib import get_close_matches
 from typing import Any, NamedTuple
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit, urlunsplit
 
@@ -49,6 +50,9 @@ def parse(url: str) -> PostgresAddress:
     try:
         ours, parameters = _parts(url)
     except (Error, ValueError):
+        for name, _ in parse_qsl(url.partition("?")[2]):
+            if name not in OURS and (meant := get_close_matches(name, OURS, 1)):
+                raise BadInput("store option", name, needed=meant[0]) from None
         # Without libpq's message, which may contain a part of the password.
         raise BadInput("store", "postgresql://…", needed=FORM) from None
     schema = ours.get("schema", "holdfast")

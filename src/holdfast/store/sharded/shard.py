@@ -122,7 +122,7 @@ class Shard:
     def _opened(self) -> Store:
         with self._lock:
             if self._closed.is_set() and self._store is None:
-                raise Closed()
+                raise Closed
             if self._store is None:
                 self._store = self._open_store()
             return self._store

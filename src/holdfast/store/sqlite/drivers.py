@@ -17,5 +17,5 @@ def driver_named(name: str) -> Driver:
     except ImportError as error:
         if (error.name or "").partition(".")[0] != "apsw":
             raise
-        raise StoreError("driver=apsw needs apsw: pip install 'holdfast[apsw]'") from None
+        raise StoreError("driver=apsw needs apsw: pip install apsw") from None
     return ApswDriver()

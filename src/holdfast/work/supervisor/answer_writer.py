@@ -96,10 +96,11 @@ class AnswerWriter:
             is_job = type(reply) is Job
             if not is_job and isinstance(reply, BaseException):
                 self._log(f"job {command.hold.job_id}: {reply}")
-            elif type(command) is c.Answer:
+            else:
                 self._store_error = ""
+                # A job that was lost too often has ended too.
                 has_ended = is_job and reply.place is Place.DONE
-                self.done += has_ended or command.code is Code.OK
+                self.done += has_ended or (type(command) is c.Answer and command.code is Code.OK)
                 self.failed += has_ended and reply.ended is State.FAILED
 
     async def wait_until_committed(self) -> None:
