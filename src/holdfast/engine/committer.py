@@ -107,22 +107,13 @@ class Committer(Submitter):
             self._note(done)
         if self._divert is not None and isinstance(reply, Exception):
             ticket = Ticket(command)
-            return self._reply_of(ticket) if self._divert(ticket, reply) else reply
+            return self.reply_of(ticket) if self._divert(ticket, reply) else reply
         return reply
 
     def _wait(self, command: c.Command, wait_s: float) -> Any:
         ticket = Ticket(command, deadline_s=monotonic_s() + wait_s)
         self.submit(ticket)
-        return self._reply_of(ticket)
-
-    def _reply_of(self, ticket: Ticket) -> Any:
-        try:
-            return ticket.wait_for_reply()
-        except BaseException:
-            # Interrupted: release what was claimed for this caller now, not when its lease expires.
-            if not ticket.abandon():
-                self.give_back(ticket)
-            raise
+        return self.reply_of(ticket)
 
     def _commit(self, tickets: Sequence[Ticket]) -> None:
         """Commit tickets as one transaction, and answer them."""

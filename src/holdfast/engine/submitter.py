@@ -33,16 +33,20 @@ class Submitter:
         """Run a command and wait for its reply in this thread; raises its error."""
         ticket = Ticket(command, deadline_s=monotonic_s() + wait_s if wait_s > 0 else 0.0)
         self.submit(ticket)
+        reply = self.reply_of(ticket)
+        if isinstance(reply, BaseException):
+            raise reply
+        return reply
+
+    def reply_of(self, ticket: Ticket) -> Any:
+        """Wait for a reply in this thread; return it, also if it is an error."""
         try:
-            reply = ticket.wait_for_reply()
+            return ticket.wait_for_reply()
         except BaseException:
             # Interrupted: release what was claimed for this caller now, not when its lease expires.
             if not ticket.abandon():
                 self.give_back(ticket)
             raise
-        if isinstance(reply, BaseException):
-            raise reply
-        return reply
 
     async def ask_async(self, command: c.Command, *, wait_s: float = 0.0) -> Any:
         """Run a command and wait for its reply in this event loop; raises its error."""
