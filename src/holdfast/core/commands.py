@@ -255,7 +255,7 @@ class Cancel(Command, frozen=True, kw_only=True):
 
 
 class Requeue(Command, frozen=True, kw_only=True):
-    """Put a job back in the queue, from any state, with its attempts reset.
+    """Put a job back in the queue, from any state but archived, with its attempts reset.
 
     `forgive`: how many of its losses to reset, of which the current run counts as one; None: all.
     """

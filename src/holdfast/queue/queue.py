@@ -252,7 +252,7 @@ class Queue(BaseQueue):
         return self._ask(asks.cancel(job, force=force))
 
     def requeue(self, job: Any, *, run_at: Moment | None = None) -> Job:
-        """Requeue a job in any state, with its attempts reset."""
+        """Requeue a job in any state but archived, with its attempts reset."""
         return self._ask(asks.requeue(job, run_at=run_at))
 
     def update(
