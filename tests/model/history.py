@@ -13,7 +13,7 @@ from holdfast.core.managing import RunSchedule, SetRetention
 from holdfast.engine import upkeep
 from holdfast.engine.commands.governing import RETENTION
 from holdfast.engine.commands.schedules import Kept, read_kept
-from holdfast.engine.records import PAUSE, SCHEDULE, SETTING, read_pause
+from holdfast.engine.records import OUTBOX, PAUSE, SCHEDULE, SETTING, read_pause
 
 from .checks import Complaints, limit_of
 from .view import View
@@ -340,6 +340,49 @@ WITHIN_A_SHARD: tuple[StepCheck, ...] = (
 )
 
 
+def a_claim_asks_every_shard(step: Step, _history: History) -> Complaints:
+    """While it has found less than it asked for; no job without a limit that it could have had is left."""
+    pauses = [read_pause(name) for kind, name in step.after.records if kind == PAUSE]
+    for command, got in step.claimed():
+        if len(got) == command.limit or command.picks or command.handled or command.glob:
+            continue
+        for job in step.before.at(Place.READY):
+            fits = _fits(replace(job, owner=command.owner), command) and job.domain is None
+            paused = any(_is_paused(job, pause) for pause in pauses)
+            if fits and not paused and step.after.live.get(job.id) == job:
+                yield f"{command} got {len(got)} jobs, and left {job}"
+
+
+def every_command_is_replied(step: Step, _history: History) -> Complaints:
+    """An add by as many ids, and an answer by its job, which was its owner's."""
+    after = step.after.live | step.after.archived
+    for command, reply in zip(step.commands, step.replies, strict=True):
+        if isinstance(reply, HoldfastError):
+            continue
+        if isinstance(command, c.Add) and len(reply) != command.count:
+            yield f"{command} was replied {reply}"
+        if isinstance(command, c.Answer):
+            job_id = command.hold.job_id
+            if job_id not in step.before.live or (job_id in after and (reply is None or reply.id != job_id)):
+                yield f"{command} was replied {reply}"
+
+
+def nothing_is_left_in_the_outbox(step: Step, _history: History) -> Complaints:
+    """All shards can be reached."""
+    left = [name for kind, name in step.after.records if kind == OUTBOX]
+    if left:
+        yield f"not delivered: {left}"
+
+
+# What is promised between shards, none of which is ever down here: both sides go through the same router, so
+# its mistakes are no difference between them.
+BETWEEN_SHARDS: tuple[StepCheck, ...] = (
+    a_claim_asks_every_shard,
+    every_command_is_replied,
+    nothing_is_left_in_the_outbox,
+)
+
+
 def _running(view: View) -> dict[DomainKey, int]:
     found: dict[DomainKey, int] = {}
     for job in view.at(Place.RUNNING):
@@ -364,6 +407,7 @@ def _fits(job: Job, command: c.Claim) -> bool:
     return (
         (command.tasks is None or job.task in command.tasks)
         and command.tenant in (None, job.tenant)
+        and (command.tenants is None or job.tenant in command.tenants)
         and command.priority in (None, job.priority)
         and (command.mock or not job.mock)
         and command.owner in (0, job.owner)

@@ -28,8 +28,8 @@ from holdfast.core.errors import BadInput, HoldfastError
 from holdfast.core.job import Code, Job, Place, State
 from holdfast.core.limits import Limit
 from holdfast.engine.commands.schedules import read_kept
-from holdfast.engine.connection import open_engine
 from holdfast.engine.done import Done
+from holdfast.engine.engine import Engine
 from holdfast.engine.records import (
     CHORE,
     LIMIT,
@@ -49,7 +49,8 @@ from holdfast.testing.clock import MovedClock
 from . import commands as m
 from .cast import Scene, cast, hold_of
 from .checks import CHECKS
-from .history import STEP_CHECKS, WITHIN_A_SHARD, History, Step
+from .history import BETWEEN_SHARDS, STEP_CHECKS, WITHIN_A_SHARD, History, Step
+from .routed import RoutedEngine
 from .view import View, differences, look
 
 MakeStore = Callable[[Clock, Path], Store]
@@ -62,6 +63,8 @@ DRAIN_ROUNDS = 400
 class Process:
     """Who has opened a store, and runs an engine on it. `keeps` is a store that is never closed."""
 
+    engine: Any = None
+
     def __init__(self, open_store: Callable[[], Store], *, keeps: bool) -> None:
         self.open_store, self.keeps = open_store, keeps
         self.store = open_store()
@@ -69,7 +72,8 @@ class Process:
     def begin(self, retention_ms: int | None, seed: int) -> None:
         """Start the engine. Its rng always show the same: stores differ in how often they do a batch."""
         shown = random.Random(seed).random()
-        self.engine: Any = open_engine(self.store, retention_ms=retention_ms, rng=lambda: shown)
+        kind = RoutedEngine if self.store.capabilities.is_sharded else Engine
+        self.engine = kind(self.store, retention_ms=retention_ms, rng=lambda: shown)
 
     def restart(self, *, crashed: bool) -> None:
         """End, in order or not, and begin as another."""
@@ -81,6 +85,8 @@ class Process:
 
     def close(self) -> None:
         """Let go of the store."""
+        if isinstance(self.engine, RoutedEngine):
+            self.engine.end()
         if not self.keeps:
             self.store.close()
 
@@ -174,7 +180,7 @@ class Model(RuleBasedStateMachine):
         self.run([c.Claim(limit=count, lease_ms=60_000, mock=True)])
         standing = [job for job in self.view.live.values() if job.owner]
         last = tuple(standing[-count:])
-        if last and count % 2 and not self.spread:
+        if last and count % 2:
             self.run([c.AnswerAll(answers=tuple(c.Answer(hold=hold_of(job)) for job in last), held=last)])
         elif last:
             self.run([c.Answer(hold=hold_of(job), held=job) for job in last])
@@ -216,8 +222,8 @@ class Model(RuleBasedStateMachine):
         before, self.view = self.view, self._look()
         step = Step(*_parts(commands, replies), before, self.view)
         self.history.note(step)
-        left_out = WITHIN_A_SHARD if self.spread else ()
-        for check_step in (one for one in STEP_CHECKS if one not in left_out):
+        left_out, added = (WITHIN_A_SHARD, BETWEEN_SHARDS) if self.spread else ((), ())
+        for check_step in (*(one for one in STEP_CHECKS if one not in left_out), *added):
             _complain(check_step.__name__, list(check_step(step, self.history)))
         self.claims += [one.job for _, got in step.claimed() for one in got]
         return replies

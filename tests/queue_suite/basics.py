@@ -11,7 +11,7 @@ from holdfast.core.errors import BadInput, NotFound, Refused
 from holdfast.core.ids import unpack
 from holdfast.core.job import Backoff, Place, State
 from holdfast.engine.commands import claims
-from holdfast.engine.sharding import claim_progress
+from holdfast.engine.sharding import sharded_claim
 from holdfast.queue.queue import Queue
 from holdfast.testing.clock import MovedClock
 
@@ -173,7 +173,7 @@ def test_a_claim_takes_up_to_its_limit_in_order(queue: Queue) -> None:
 
 def test_a_claim_is_bounded_in_bytes(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
     """The third body would be too much, and stays where it stood, unharmed."""
-    for module in (claims, claim_progress):
+    for module in (claims, sharded_claim):
         monkeypatch.setattr(module, "CLAIM_BYTES", 2_000_000)
     added = [queue.add("work", bytes(750_000)) for _ in range(3)]
 

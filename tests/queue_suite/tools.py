@@ -42,7 +42,9 @@ def ask(queue: Queue, command: c.Command) -> Any:
 
 
 def ask_all(queue: Queue, commands: Sequence[c.Command]) -> list[Any]:
-    """The replies to commands that are one transaction."""
+    """The replies to commands that are one transaction; on shards, one after the other."""
+    if queue.connection.store.capabilities.is_sharded:
+        return [ask(queue, command) for command in commands]
     return queue.connection.engine.execute(commands).replies
 
 

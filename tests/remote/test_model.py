@@ -102,7 +102,7 @@ class RemoteProcess(Process):
 
     def close(self) -> None:
         """End the server, and let go of the store."""
-        if hasattr(self, "engine"):
+        if self.engine is not None:
             self.engine.close()
         super().close()
 

@@ -28,7 +28,7 @@ def pointers(queue):
 def crash_between(queue):
     """Take the key for a job that is never added, as a process does that dies after the first step."""
     engine = queue.connection.engine
-    job_id = engine._shared.make(2, engine.store.now_ms())
+    job_id = engine.ids.make(2, engine.store.now_ms())
     taken = engine.engines[1].execute([TakeKey(key=HELD, job_id=job_id)])
     assert taken.replies == [job_id]
     return job_id

@@ -3,6 +3,7 @@
 import asyncio
 import threading
 
+import msgspec
 import pytest
 
 import holdfast
@@ -12,8 +13,10 @@ from holdfast.core.job import State
 from holdfast.core.kinds import LOG_ITEMS, LOG_KEYS, log_table
 from holdfast.core.slots import SHARDS as COUNTS
 from holdfast.core.slots import shard_of, slot_for, slot_of_record, slot_of_table
-from holdfast.engine.records import name_of
+from holdfast.engine.commands.outbox import OutboxMessage
+from holdfast.engine.records import OUTBOX, name_of
 from holdfast.queue.aio import AsyncQueue
+from holdfast.store.contract import Changes
 from tests.doubles import Gated, engines
 from tests.queue_suite.tools import complaints, take, take_all, until
 from tests.sharded.conftest import SHARDS
@@ -124,6 +127,20 @@ def test_what_follows_a_job_is_added_where_it_belongs(queue):
 
         assert (of(job), queue.data(job)) == (3, result)
         job.done()
+
+
+def test_a_message_that_cannot_be_delivered_does_not_block_the_others(queue, make_queue):
+    """Its job has a parent that is gone."""
+    engine = queue.connection.engine
+    lost, found = (engine.ids.make(2, engine.store.now_ms()) for _ in range(2))
+    jobs = (c.NewJob(task="lost", id=lost, parent_id=lost - ids.SLOTS), c.NewJob(task="found", id=found))
+    rows = {(OUTBOX, name_of("0", str(job.id))): msgspec.json.encode(OutboxMessage(job=job)) for job in jobs}
+    engine.sharded.shards[0].run(lambda _txn: (Changes(rows=rows), None))
+
+    queue.connection.ask(c.Upkeep())
+    queue.close()
+
+    assert [job.id for job in make_queue().jobs()] == [found]
 
 
 def test_a_claim_takes_from_as_many_shards_as_it_must(queue):

@@ -141,12 +141,14 @@ class StoreConnection(Connection):
         self._submitter = self._open(store, retention_ms)
 
     def _open(self, store: Store, retention_ms: int | None) -> "StoreSubmitter":
-        engine = open_engine(store, retention_ms=retention_ms, rng=self._rng)
         if store.capabilities.is_sharded:
             # Imported here, so that the first add on a single store does not wait for it.
             from .sharding.router import ShardRouter
+            from .sharding.sharded import ShardedEngine
 
-            return ShardRouter(cast(Any, engine), self if self._reopen else None)
+            shards = ShardedEngine(cast(Any, store), retention_ms=retention_ms, rng=self._rng)
+            return ShardRouter(shards, self if self._reopen else None)
+        engine = Engine(store, retention_ms=retention_ms, rng=self._rng)
         return Committer(engine, divert=partial(self._divert, engine) if self._reopen else None)
 
     @property
@@ -283,15 +285,6 @@ class StoreConnection(Connection):
             raise moved
         log.warning("the store has moved to %s, and is used there; change its address", moved.address)
         return found
-
-
-def open_engine(store: Store, *, retention_ms: int | None = None, rng: Callable[[], float]) -> Engine:
-    """The engine of a store."""
-    if store.capabilities.is_sharded:
-        from .sharding.sharded import ShardedEngine
-
-        return ShardedEngine(cast(Any, store), retention_ms=retention_ms, rng=rng)
-    return Engine(store, retention_ms=retention_ms, rng=rng)
 
 
 def open_connection(

@@ -2,7 +2,6 @@
 
     one shard     nearly all commands: its committer runs them
     Add           split by shard; jobs whose unique key belongs to another shard in two steps (`_add_keyed`)
-    Claim         the shards in turn (`claim_progress`)
     requeue       first the key, if it belongs to another shard, then the job
     handlers      versions in the shard of (tenant, task), and a mark in every shard that there is one
     all shards    pauses, patterns, purging, upkeep
@@ -36,7 +35,6 @@ from ..commands.handlers import MarkHandled
 from ..commands.keys import FreeKey, Hit, NotHeld, TakeKey, key_after, taken
 from ..commands.outbox import DeliverJob, RemoveMessage, read
 from . import places
-from .claim_progress import ClaimProgress
 from .shared_ids import SharedIds
 
 # The delays after which an add checks again whether another add of the same key has finished its second step.
@@ -108,13 +106,11 @@ class ShardOperations:
     # What
 
     def do(self, command: c.Command) -> Any:
-        """The reply to any command."""
+        """The reply to any command but a claim."""
         if isinstance(command, c.Add):
             return self._add(command)
         if isinstance(command, c.ReserveIds | TakeSysid) and self._is_anywhere(command):
             return self._add_anywhere(command)
-        if isinstance(command, c.Claim):
-            return self._claim(command)
         if isinstance(command, c.Enlist | c.Dismiss):
             return self._workers(command)
         if isinstance(command, StopWorker):
@@ -136,7 +132,8 @@ class ShardOperations:
             try:
                 self._deliver(read(raw))
                 self.do(RemoveMessage(name=name))
-            except StoreError:
+            except HoldfastError:
+                # A job that cannot be added must not block the others.
                 continue
 
     def _deliver(self, new: c.NewJob) -> None:
@@ -156,17 +153,6 @@ class ShardOperations:
                 self.do(FreeKey(key=key, job_id=one.job_id, version=one.version, stays=one.stays))
             except StoreError:
                 continue
-
-    def _claim(self, command: c.Claim) -> list[c.Claimed]:
-        tour = ClaimProgress(command, self.turn())
-        while step := tour.step():
-            try:
-                tour.add_reply(self._ask(*step))
-            except StoreError as error:
-                tour.add_reply(error)
-        if isinstance(tour.reply, Exception):
-            raise tour.reply
-        return tour.reply
 
     def _workers(self, command: c.Enlist | c.Dismiss) -> None:
         """Register a worker in the shard of its name, or the next that is up; unregister it in all shards."""

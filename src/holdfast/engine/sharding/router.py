@@ -26,7 +26,7 @@ from ..done import Done
 from ..engine import Engine
 from ..submitter import Submitter
 from ..ticket import Ticket, deliver
-from .claim_progress import ClaimProgress
+from .operations import ShardOperations
 from .sharded import ShardedEngine
 from .sharded_answers import ShardedAnswers
 from .sharded_claim import ClaimPart, ShardedClaim
@@ -62,7 +62,7 @@ class ShardRouter(Submitter):
         self._committers = [
             Committer(one, divert=self._divert, after=self._after) for one in self.engine.engines
         ]
-        self._operations = engine.operations(self._ask)
+        self._operations = ShardOperations(engine.sharded.shards, engine.ids, self._ask)
         self._pool: ThreadPoolExecutor | None = None
         self._closed = False
         self._lock = threading.Lock()
@@ -86,9 +86,8 @@ class ShardRouter(Submitter):
         """Submit a command; its ticket will be answered."""
         command = ticket.command
         if isinstance(command, c.Claim):
-            ShardedClaim(
-                ticket, ClaimProgress(command, self._operations.turn()), self._committers, self, self._follow
-            ).go()
+            order = self._operations.turn()
+            ShardedClaim(ticket, command, order, self._committers, self, self._follow).go()
             return
         if isinstance(command, c.AnswerAll):
             ShardedAnswers(ticket, command, self).go()

@@ -1,34 +1,30 @@
-"""The engine of several shards: an engine for each, and multi-shard operations above them.
+"""The engine of several shards: queries read all of them. Commands go to the engine of a shard (`router`)."""
 
-It runs one command after the other in the caller's thread; `router` runs them concurrently.
-"""
-
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 from ...core import commands as c
-from ...core.errors import BadInput, Closed, HoldfastError, StoreError
+from ...core.errors import BadInput, Closed, StoreError
 from ...core.job import Job
 from ...core.slots import shard_of
 from ...store.contract import ReadTxn
 from ...store.sharded.store import ShardedStore
-from ..done import Done
 from ..engine import Engine
 from ..metrics import CommitMeter
 from ..shard_info import ShardInfo
-from .operations import ShardOperations
 from .places import slot_of
 from .shared_ids import SharedIds
 
 
 class ShardedEngine(Engine):
-    """Turns commands into transactions on several stores. Queries read all of them."""
+    """Has an engine for each shard. Queries, and commands in a caller's transaction, find their shards."""
+
+    ids: SharedIds
 
     def __init__(
         self, store: ShardedStore, *, retention_ms: int | None = None, rng: Callable[[], float]
     ) -> None:
-        self._shared = SharedIds(store.shards)
-        super().__init__(store, retention_ms=retention_ms, rng=rng, ids=self._shared)
+        super().__init__(store, retention_ms=retention_ms, rng=rng, ids=SharedIds(store.shards))
         self.sharded = store
         of = len(store.shards)
         self.engines = [
@@ -37,23 +33,15 @@ class ShardedEngine(Engine):
                 retention_ms=retention_ms,
                 rng=rng,
                 shard_info=ShardInfo(shard.number, of, self._look),
-                ids=self._shared,
+                ids=self.ids,
             )
             for shard in store.shards
         ]
-
-        self._operations = self.operations(self._ask)
-        # The results of the transactions of the current command.
-        self._steps: list[Done] = []
 
     def measure(self, meter: CommitMeter) -> None:
         """Have the commits of all shards measured."""
         for engine in self.engines:
             engine.measure(meter)
-
-    def operations(self, ask: Callable[[int, c.Command], Any]) -> ShardOperations:
-        """The multi-shard operations, given a function that runs a command on one shard."""
-        return ShardOperations(self.sharded.shards, self._shared, ask)
 
     def _look(self, job_id: int) -> Job | None:
         """A job of any shard, live or archived."""
@@ -62,34 +50,6 @@ class ShardedEngine(Engine):
             return txn.load([job_id]).get(job_id) or txn.archived([job_id]).get(job_id)
 
         return self.sharded.shard_of(job_id).read(see)
-
-    def execute(self, commands: Sequence[c.Command], done: Done | None = None) -> Done:
-        """Run commands one after the other; the error of a command is its reply."""
-        whole = done or Done()
-        for command in commands:
-            whole.replies.append(self._outcome(command))
-            while self._steps:
-                done = self._steps.pop(0)
-                self._operations.deliver(done.outbox)
-                self._operations.freed(done.freed)
-                _join(whole, done)
-        return whole
-
-    def _ask(self, at: int, command: c.Command) -> Any:
-        done = self.engines[at].execute([command])
-        self._steps.append(done)
-        (reply,) = done.replies
-        if isinstance(reply, Exception):
-            raise reply
-        return reply
-
-    def _outcome(self, command: c.Command) -> Any:
-        try:
-            return self._operations.do(command)
-        except StoreError:
-            raise
-        except HoldfastError as error:
-            return error
 
     def execute_in(self, connection: Any, command: c.Command) -> Any:
         """Run one command inside the caller's own transaction, on the shard of that connection."""
@@ -110,17 +70,9 @@ class ShardedEngine(Engine):
     def close(self) -> None:
         """Release the sysid and close the stores."""
         try:
-            self._shared.give_back(self.store)
+            self.ids.give_back(self.store)
         except (StoreError, Closed):
             # Its shard is down: the number is free again when its lease expires.
             pass
         finally:
             self.store.close()
-
-
-def _join(whole: Done, done: Done) -> None:
-    whole.woke = whole.woke or done.woke
-    whole.news = whole.news or done.news
-    whole.ended |= done.ended
-    moments = [moment for moment in (whole.next_ms, done.next_ms) if moment is not None]
-    whole.next_ms = min(moments, default=None)

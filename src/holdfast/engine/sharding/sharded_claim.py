@@ -11,15 +11,56 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from msgspec.structs import replace
+
 from ...core import commands as c
+from ...core.bounds import CLAIM_BYTES, CLAIM_JOBS
 from ...core.errors import HoldfastError, StoreError
 from ...store.common.clock import monotonic_s
+from ...store.contract import picks_left
 from ..submitter import Submitter
 from ..ticket import Ticket, deliver, lock
-from .claim_progress import ClaimProgress
 
 # How long the other shards wait while one is down, before all are asked again.
 RETRY_S = 5.0
+
+
+class ClaimProgress:
+    """The shards that a claim has yet to ask, and the jobs found so far. A shard that is down is skipped."""
+
+    def __init__(self, claim: c.Claim, order: Sequence[int]) -> None:
+        self._claim, self._order = claim, list(order)
+        self._shards = len(order)
+        self.found: list[c.Claimed] = []
+        self._fault: Exception | None = None
+        self._faults = 0
+
+    def step(self) -> tuple[int, c.Claim] | None:
+        """The next shard and the claim for it; None when enough was found, or no shard is left."""
+        wanted = min(self._claim.limit, CLAIM_JOBS) - len(self.found)
+        size = sum(one.job.size for one in self.found)
+        if not self._order or wanted <= 0 or size >= CLAIM_BYTES:
+            return None
+        left = picks_left(self._claim.picks, (one.job for one in self.found))
+        return self._order.pop(0), replace(self._claim, limit=wanted, picks=left, taken_bytes=size)
+
+    def add_reply(self, reply: Any) -> None:
+        """Add the reply of a shard: jobs, or an error."""
+        if isinstance(reply, list):
+            self.found += reply
+        else:
+            self._fault, self._faults = reply, self._faults + 1
+            if not isinstance(reply, StoreError):
+                # Not an error of the shard: the others would raise the same.
+                self._order.clear()
+                self._faults = self._shards
+
+    @property
+    def reply(self) -> list[c.Claimed] | Exception:
+        """The jobs found, in order; the error if no shard could be asked."""
+        if self._fault is not None and self._faults >= self._shards and not self.found:
+            return self._fault
+        return sorted(self.found, key=lambda one: (-one.job.priority, one.job.run_at, one.job.id))
 
 
 class ClaimPart(Ticket):
@@ -61,12 +102,14 @@ class ShardedClaim:
     def __init__(
         self,
         ticket: Ticket,
-        progress: ClaimProgress,
+        command: c.Claim,
+        order: Sequence[int],
         committers: Sequence[Submitter],
         router: Submitter,
         follow: Callable[[Ticket, Any], bool],
     ) -> None:
-        self._ticket, self._progress, self._committers, self._router = ticket, progress, committers, router
+        self._ticket, self._command, self._committers, self._router = ticket, command, committers, router
+        self._progress = ClaimProgress(command, order)
         # Submits the ticket to the new store if the reply says that the jobs have moved.
         self._follow = follow
         self._parts: list[ClaimPart] = []
@@ -102,8 +145,8 @@ class ShardedClaim:
 
     def _wait(self) -> None:
         """Wait in every shard. Those that are down answer at once; the others wait for a while."""
-        command = self._ticket.command
-        self._progress = ClaimProgress(command, range(len(self._committers)))  # type: ignore[arg-type]
+        command = self._command
+        self._progress = ClaimProgress(command, range(len(self._committers)))
         self._parts = [ClaimPart(command, self._on_waited, whole=self._ticket) for _ in self._committers]
         self._open = len(self._parts)
         for committer, part in enumerate(self._parts):
@@ -123,7 +166,7 @@ class ShardedClaim:
         for part in self._parts:
             part.abandon()
         if self._progress.reply == [] and self._ticket.deadline_s > monotonic_s():
-            self._progress = ClaimProgress(self._ticket.command, range(len(self._committers)))  # type: ignore[arg-type]
+            self._progress = ClaimProgress(self._command, range(len(self._committers)))
             self.go()
         else:
             self._answer(self._progress.reply)
@@ -143,6 +186,6 @@ class ShardedClaim:
             self._give_back(reply)
 
     def _give_back(self, claimed: list[c.Claimed]) -> None:
-        ticket = Ticket(self._ticket.command)
+        ticket = Ticket(self._command)
         ticket.reply = claimed
         self._router.give_back(ticket)
