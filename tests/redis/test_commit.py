@@ -213,7 +213,7 @@ def test_an_interrupted_connection_is_not_used_again(store, monkeypatch):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("holdfast.store.redis.connection.Connection._received", struck)
+        patch.setattr("holdfast.store.redis.connection.RedisConnection._received", struck)
         with pytest.raises(KeyboardInterrupt):
             store.read(lambda txn: txn.load([1]))
 

@@ -1,5 +1,11 @@
-"""How SQL stores write a job: the fields that a claim changes in columns, the rest as JSON."""
+"""What the SQL stores share: how a job is written, and how statements are read from files.
 
+The fields that a claim changes are columns, the rest is JSON.
+"""
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -8,6 +14,8 @@ from msgspec.structs import replace
 from ...core.job import Job, Place
 
 encode = msgspec.json.Encoder().encode
+_NAME = re.compile(r"^-- name: (\w+)\n", re.MULTILINE)
+COMMENT = re.compile(r"^--.*\n?", re.MULTILINE)
 
 # The fields in columns. In `rest` they have these defaults, which are not written, so `rest` is never stale.
 COLD: dict[str, Any] = {
@@ -31,3 +39,13 @@ def rest_parts(template: Job) -> tuple[str, str, str]:
     text = encode(replace(template, id=0, size=1, **COLD)).decode()
     middle, _, tail = text.removeprefix('{"id":0').rpartition('"size":1')
     return '{"id":', f'{middle}"size":', tail
+
+
+def load_statements(folder: Path, parts: Sequence[str], hot: str) -> dict[str, str]:
+    """The statements after each `-- name: …`, without comments; `{hot}` stands for the columns of a job."""
+    named: dict[str, str] = {}
+    for part in parts:
+        pieces = _NAME.split((folder / f"{part}.sql").read_text("utf-8"))[1:]
+        for name, body in zip(pieces[::2], pieces[1::2], strict=True):
+            named[name] = COMMENT.sub("", body).strip().replace("{hot}", hot)
+    return named

@@ -10,7 +10,7 @@ from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
-from ..common.sql_files import load_statements
+from ..common.form import load_statements
 from .locks import lock_number
 
 # The columns that `as_jobs` needs: those that a claim changes, and `rest`.

@@ -4,12 +4,12 @@ import os
 from pathlib import Path
 
 from ...core.counting import counted
-from ..common.report import MEGABYTE
 from .connection import Driver, SqliteConnection
 from .notify import SqliteNotifier
 from .open import schema_version
 from .wal import log_bytes
 
+MEGABYTE = 1024 * 1024
 LARGE_LOG_BYTES = 256 * MEGABYTE
 LITTLE_SPACE_BYTES = 64 * MEGABYTE
 # How many errors of SQLite's integrity check are reported; more would not help.

@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from ..common.sql_files import COMMENT, load_statements
+from ..common.form import COMMENT, load_statements
 from .connection import Values
 
 # Rows per statement; with more nothing gets faster.
