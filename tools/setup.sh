@@ -52,7 +52,7 @@ make_venv() {
 
 # What pip says goes to a file; people see one line for each thing that is fetched.
 install() {
-    say "Installing Holdfast and its tools in .venv: half a minute or so the first time."
+    say "Installing Holdfast and its tools in .venv: a minute or two the first time."
     mkdir -p .cache
     .venv/bin/python -m pip install --progress-bar off --editable '.[dev]' 2>&1 | tee "$LOG" | narrate && return
 
