@@ -2,6 +2,8 @@
 
 import pytest
 
+from holdfast.core.commands import Pause
+
 
 def test_a_limit_is_set_shown_changed_and_lifted(shell):
     """A rate with its burst, a number at once, or both; each replaces the one before."""
@@ -108,6 +110,17 @@ def test_a_tenant_pauses_alone(shell):
 
     assert shell.ok("counts", "--json").record["paused"] == []
     assert shell.ok("counts", "--tenant", "kim", "--json").record["paused"] == ["tenant kim"]
+
+
+def test_a_pause_for_all_tenants_is_shown_and_resumed(shell):
+    """The HTTP API can make one; it is resumed together with that of the tenant."""
+    shell.ok("pause", "--task", "a")
+    with shell.queue() as queue:
+        queue.connection.ask(Pause(task="a"))
+
+    assert shell.ok("counts", "--json").record["paused"] == ["task a", "task a of all tenants"]
+    assert shell.ok("resume", "--task", "a").out == "resumed task a, task a of all tenants\n"
+    assert shell.ok("counts", "--json").record["paused"] == []
 
 
 def test_what_is_not_paused_cannot_be_resumed(shell):

@@ -70,6 +70,8 @@ PHRASES = {
     re.compile(rf"(?<![\w-])(?:{phrases})(?![\w-])".replace(" ", r"\s+"), re.IGNORECASE): instead
     for phrases, instead in DIALECT.items()
 }
+# Any of them in a whole file, also over the line ends of comments: most files have none, and are not parsed.
+PERHAPS = re.compile(rf"(?<![\w-])(?:{'|'.join(DIALECT)})(?![\w-])".replace(" ", r"[\s#-]+"), re.IGNORECASE)
 PAGES = ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "docs/*.md", "docs/decisions/*.md")
 # Names of files and code, which have their own rules.
 SPAN = re.compile(r"`[^`\n]+`")
@@ -160,8 +162,8 @@ def dialect_source(folder: Path) -> list[str]:
     return [
         f"{path.relative_to(folder)}: near line {line}: {complaint}"
         for path in files(folder)
-        if path.suffix in readers
-        for line, text in readers[path.suffix](path.read_text("utf-8"))
+        if path.suffix in readers and PERHAPS.search(whole := path.read_text("utf-8"))
+        for line, text in readers[path.suffix](whole)
         for complaint in dialect(text)
     ]
 

@@ -9,8 +9,8 @@ from contextlib import ExitStack
 import pytest
 
 import holdfast
+from holdfast.store.common import listener
 from holdfast.store.contract import JOBS
-from holdfast.store.redis import notify as redis_wake
 from holdfast.store.redis.store import RedisStore
 from holdfast.testing.stores.making import commit
 from tests.idle import MOST_A_MINUTE, SECONDS, SETTLED_S, WAITS, is_quiet
@@ -50,8 +50,8 @@ def test_idle_processes_ask_under_twenty_commands_a_minute(server, tmp_path):
 @pytest.fixture
 def no_looks(monkeypatch):
     """A process that listens never looks by itself: it finds only what it is told."""
-    monkeypatch.setattr(redis_wake, "SOON_S", 3_600.0)
-    monkeypatch.setattr(redis_wake, "SELDOM_S", 3_600.0)
+    monkeypatch.setattr(listener, "SOON_S", 3_600.0)
+    monkeypatch.setattr(listener, "SELDOM_S", 3_600.0)
 
 
 def test_a_line_that_is_lost_is_news(redis_server, redis_url, no_looks, store):

@@ -17,8 +17,8 @@ from tests.house.source import ROOT
 from tests.remote.processes import ServerProcess
 
 WORKERS = 8
-JOBS, PROOF_JOBS = 10_000, 100_000
-ADDED = 500
+JOBS, PROOF_JOBS = 1_000, 100_000
+ADDED = 100
 # Between a server that is ready and its end.
 LEAST_S, MOST_S = 0.5, 2.0
 LEAST_KILLS = 3
@@ -83,7 +83,7 @@ def test_jobs_survive_a_server_that_is_killed_again_and_again(tmp_path, tell):
 
 @pytest.mark.proof
 def test_many_jobs_survive_a_server_that_is_killed_again_and_again(tmp_path, tell):
-    """Ten times as many."""
+    """A hundred times as many."""
     run(tmp_path, PROOF_JOBS, tell)
 
 

@@ -164,7 +164,7 @@ def pause_text(pause: "Paused") -> str:
     """A pause as text."""
     tenant, task, domain = pause
     if task is not None:
-        return f"task {task}"
+        return f"task {task}" if tenant is not None else f"task {task} of all tenants"
     if domain is not None:
         return f"domain {key_text(domain)}"
     return f"tenant {tenant}" if tenant else "all jobs"

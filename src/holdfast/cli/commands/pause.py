@@ -43,16 +43,24 @@ def pause(session: Session, /, *, task: str | None, domain: bytes | None) -> Non
 @settings()
 @click.pass_obj
 def resume(session: Session, /, *, task: str | None, domain: bytes | None) -> None:
-    """Undo a pause, with the same options."""
+    """Undo a pause, with the same options.
+
+    This includes the pause of a task for all tenants, which the HTTP API can make.
+    """
+    from ...core.commands import Pause
+
     _check(task, domain)
     asked = (session.tenant, task, domain)
     with session.existing() as queue:
         before = paused(queue)
-        if asked not in before:
+        found = [one for one in (asked, (None, task, domain)) if one in before]
+        if not found:
             others = ", ".join(pause_text(one) for one in before)
             raise NotFound("pause of", pause_text(asked) + (f"; paused is: {others}" if others else ""))
-        queue.resume(task, domain=domain)
-    answer({"resumed": pause_text(asked)}, f"resumed {pause_text(asked)}", as_json=session.as_json)
+        for tenant, *_ in found:
+            queue.connection.ask(Pause(tenant=tenant, task=task, domain=domain, on=False))
+    text = ", ".join(pause_text(one) for one in found)
+    answer({"resumed": text}, f"resumed {text}", as_json=session.as_json)
 
 
 def _check(task: str | None, domain: bytes | None) -> None:

@@ -30,7 +30,7 @@ from .connection import NoConnection, OwnConnection, PostgresConnection
 from .counts import FOLD_ROWS, Folding
 from .errors import LOCKED, code_of, is_lost, translated
 from .locks import Locks, Wants, lock_number
-from .notify import PostgresListener, PostgresNotifier
+from .notify import NEWEST, PostgresListener, PostgresNotifier
 from .open import make_ready, migrate, script
 from .pool import Pool
 from .presence import PostgresPresence
@@ -97,7 +97,7 @@ class PostgresStore:
 
     def _make_ready(self, connection: OwnConnection) -> None:
         make_ready(connection, self.address, create=self._create)
-        self._listener.opened(connection)
+        self._listener.begin(connection.value(NEWEST))
 
     def migrate(self) -> list[int]:
         """Migrate the schema; return the new versions."""

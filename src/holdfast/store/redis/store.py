@@ -25,7 +25,7 @@ from ..contract import UNCHANGED, Capabilities, Changes, ReadTxn, StoreReport, T
 from .connection import COMMIT, SETTLE, Command, RedisConnection, RedisSession, server_of
 from .errors import FAULTS, is_lost, translated
 from .keys import Keys, new_stamp
-from .notify import RedisNotifier
+from .notify import RedisListener
 from .open import ServerInfo, is_replicated, open_server, waiting_commands
 from .presence import RedisPresence
 from .reads import RedisHint, RedisView
@@ -74,7 +74,7 @@ class RedisStore:
         self._outages = Outages(self.address.shown)
         self._keys = Keys(self.address.prefix, shard)
         self._server = server_of(self.address, self._keys.base)
-        self._notifier = RedisNotifier(self._server, self._keys)
+        self._listener = RedisListener(self._server, self._keys)
         self._presence = RedisPresence(self._server, self._keys)
         # Of the server; None: not read yet, or the server may have changed.
         self._info: ServerInfo | None = None
@@ -101,7 +101,7 @@ class RedisStore:
                 info = open_server(self._server, self._keys, self.address, **how)
                 self._time.note(info.now_ms)
                 if not self._was_open:
-                    self._notifier.begin(info.tick)
+                    self._listener.begin(info.tick)
                 self._info, self._was_open = info, True
         return info
 
@@ -207,7 +207,7 @@ class RedisStore:
         try:
             plan = txn.plan(groups, keys.commits + connection.session.name, stamp)
             if plan.writes:
-                words = (keys.news, self._notifier.messages[changes.wake], *plan.words())
+                words = (keys.news, self._listener.messages[changes.wake], *plan.words())
                 self._send(connection, plan.keys, words)
             elif txn.trips > 1 or txn.seen.jobs:
                 # Check only: what was read must be consistent, and jobs unchanged.
@@ -346,11 +346,11 @@ class RedisStore:
         """Sleep until another store of this prefix has committed, or until interrupted."""
         if self._presence.names:
             self._presence.keep()
-        return self._closed or self._notifier.wait(timeout_s, ends=ends)
+        return self._closed or self._listener.wait(timeout_s, ends=ends)
 
     def interrupt(self) -> None:
         """Wake up this store's own `wait`, or the next one."""
-        self._notifier.interrupt()
+        self._listener.interrupt()
 
     def appear(self, name: str) -> bool:
         """Announce a name by a key that expires, and is renewed while this process waits or commits."""
@@ -375,7 +375,7 @@ class RedisStore:
                 return
             self._closed = True
         self._presence.close()
-        self._notifier.close()
+        self._listener.close()
         self._server.close()
 
     def __del__(self) -> None:

@@ -1,0 +1,147 @@
+"""How a process waits for the commits of others: by messages on a connection of its own, and by polling.
+
+A message is a hint: a process that misses one polls something that every commit changes (`PollTimes`). A lost
+connection also wakes it up, so that it finds out whether the server is up.
+"""
+
+import os
+import secrets
+import select
+import threading
+from abc import ABC, abstractmethod
+from typing import Any, Generic, TypeVar
+
+from .clock import monotonic_s
+from .polling import PollTimes
+from .waker import Waker
+
+# How often a waiting process polls: the first and the last interval after a message, and while the server is
+# down.
+SOON_S, SELDOM_S, AWAY_S = 5.0, 30.0, 1.0
+# The end of a message that is only about completions or log appends.
+END = b"."
+
+AnyConnection = TypeVar("AnyConnection")
+# Until the first poll.
+_NOTHING: Any = object()
+
+
+class Listener(ABC, Generic[AnyConnection]):
+    """Wakes up the `wait` of one store."""
+
+    # The exceptions of a server that is away.
+    faults: tuple[type[Exception], ...]
+
+    def __init__(self) -> None:
+        # The message of this store's own commits, by which it recognises them.
+        self.name = secrets.token_hex(8).encode()
+        self._pid = os.getpid()
+        self._connection: AnyConnection | None = None
+        # What the last poll found, and when to poll next.
+        self._seen = _NOTHING
+        self._polls = PollTimes(SOON_S, SELDOM_S)
+        self._waker = Waker()
+        self._waiting = threading.Lock()
+        self._closed = False
+
+    @abstractmethod
+    def _connect(self) -> AnyConnection:
+        """Open a connection that receives messages."""
+
+    @abstractmethod
+    def _socket(self, connection: AnyConnection) -> Any:
+        """What `select` waits for; None if it receives no messages."""
+
+    @abstractmethod
+    def _messages(self, connection: AnyConnection) -> list[bytes]:
+        """The messages that have arrived."""
+
+    @abstractmethod
+    def _poll(self, connection: AnyConnection) -> Any:
+        """A value that every commit changes."""
+
+    @abstractmethod
+    def _disconnect(self, connection: AnyConnection, *, inherited: bool) -> None:
+        """Let go of a connection; `inherited`: it belongs to the parent of this forked process."""
+
+    def begin(self, seen: Any) -> None:
+        """Wake up for every commit after the one that has made this value."""
+        self._seen = seen
+
+    def wait(self, timeout_s: float, *, ends: bool) -> bool:
+        """Sleep until notified or interrupted; False after the time-out.
+
+        `ends`: whether it also wakes up on completions and log appends.
+        """
+        until_s = monotonic_s() + timeout_s
+        if not self._waiting.acquire(timeout=max(timeout_s, 0.0)):
+            return False
+        try:
+            while not (woken := self._sleep(max(until_s - monotonic_s(), 0.0), ends)):
+                if monotonic_s() >= until_s:
+                    break
+            return woken
+        finally:
+            self._waiting.release()
+
+    def interrupt(self) -> None:
+        """Wake up this store's own `wait`, or the next one."""
+        self._waker.wake()
+
+    def close(self) -> None:
+        """Stop listening, after the last `wait` has returned."""
+        self._closed = True
+        self.interrupt()
+        with self._waiting:
+            self._forget()
+            self._waker.close()
+
+    def _sleep(self, left_s: float, ends: bool) -> bool:
+        """Sleep until the next poll at most; return whether `wait` should return."""
+        if self._pid != os.getpid():
+            self._forget()
+            self._pid = os.getpid()
+            self._waker.forget()
+        waker = self._waker
+        if waker.is_set or self._closed:
+            waker.clear()
+            return True
+        try:
+            if self._connection is None:
+                # Messages from before were missed, so poll at once.
+                self._connection = self._connect()
+                self._polls.poll_now()
+                return self._has_changed(self._connection)
+            connection = self._connection
+            sources = [source for source in (waker, self._socket(connection)) if source is not None]
+            ready, _, _ = select.select(sources, [], [], min(left_s, self._polls.left_s))
+            if waker in ready:
+                waker.clear()
+                return True
+            return self._has_message(connection, ends) if ready else self._has_changed(connection)
+        except self.faults:
+            # `wait` returns, once: the next call has the same error, and a caller to raise it to.
+            if self._connection is not None:
+                self._forget()
+                return True
+            return bool(select.select([waker], [], [], min(left_s, AWAY_S))[0])
+
+    def _has_message(self, connection: AnyConnection, ends: bool) -> bool:
+        """Whether another store has sent a message that wakes up this one."""
+        others = [sent for sent in self._messages(connection) if sent.removesuffix(END) != self.name]
+        if others:
+            self._polls.poll_soon()
+        return any(ends or not sent.endswith(END) for sent in others)
+
+    def _has_changed(self, connection: AnyConnection) -> bool:
+        """Whether anything was committed since the last poll, if a poll is due."""
+        if self._polls.left_s:
+            return False
+        self._polls.polled()
+        before, self._seen = self._seen, self._poll(connection)
+        return before is not _NOTHING and bool(before != self._seen)
+
+    def _forget(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            self._disconnect(connection, inherited=self._pid != os.getpid())
