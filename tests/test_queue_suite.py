@@ -17,9 +17,10 @@ from tests.stores import ONE_OF_EACH, STORES, opener
 # The first two of them: memory, and SQLite by its default driver.
 IN_FULL = ONE_OF_EACH[:2]
 # Files of the suite that depend on what a store does: order, locks, bounds, shards.
-ON_ONE_OF_EACH = {"basics", "claims", "handlers", "history", "limits", "numbers", "tenants"}
+ON_ONE_OF_EACH = {"basics", "claims", "families", "handlers", "history", "limits", "numbers"}
+ON_ONE_OF_EACH |= {"tenants", "unique", "workers"}
 # And those with conflicts and notifications, in which also two libraries, and shards of two kinds, differ.
-ON_EVERY_STORE = {"families", "races", "unique", "waiting", "workers"}
+ON_EVERY_STORE = {"races", "waiting"}
 
 
 def pytest_generate_tests(metafunc):

@@ -7,9 +7,9 @@ from tests.remote.served import ServedMaker
 from tests.stores import opener
 
 FORKED = "the server is in the same process here; test_forks.py has it in one of its own"
-# Files of the suite in which a server in front of PostgreSQL might differ from one in front of SQLite: two
-# servers on one store notify each other, and their commits conflict.
-BEFORE_POSTGRES = {"races", "waiting"}
+# The file of the suite in which a server in front of PostgreSQL might differ from one in front of SQLite: two
+# servers on one store notify each other.
+BEFORE_POSTGRES = {"waiting"}
 # Files about what the rules decide, whoever asks.
 RULES = {"at_most_once", "pauses", "port_families", "port_verbs", "rates", "repeats", "schedules", "states"}
 # What of the suite cannot hold over gRPC, and why; test_door.py and test_access.py have the other side of it.
