@@ -21,6 +21,7 @@ from holdfast.proto.verbs import VERBS
 from holdfast.serve.grpc.stream import MESSAGE_ASKS
 from holdfast.serve.http.forms import form_of
 from holdfast.store.memory.store import MemoryStore
+from tests.cli.shell import Said, Shell
 from tests.core.test_access import one_of
 from tests.http.test_access import KINDS, MARK, Neighbour
 from tests.http.test_limits import memory_mb
@@ -184,6 +185,24 @@ def test_a_token_allows_what_its_scopes_say(guarded):
 
 
 # ── tenants ──────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_token_of_one_tenant_cannot_end_a_pause_for_all(guarded, tmp_path):
+    """The command line says so; that of the token's own tenant ends."""
+    guarded.connection.ask(c.Pause(task="x"))
+    guarded.connection.ask(c.Pause(tenant="a", task="x"))
+
+    def resume(secret: str) -> Said:
+        url = f"grpc://127.0.0.1:{guarded.port}?token={secret}"
+        return Shell(tmp_path).run("resume", "--store", url, "--tenant", "a", "--task", "x")
+
+    said = resume(guarded.token("of-a", tenant="a"))
+    assert said.code, said
+    assert "task x of all tenants stays paused" in said.err
+    assert guarded.connection.ask(q.ListPauses()) == [(None, "x", None)]
+
+    assert resume(guarded.token("of-all")).code == 0
+    assert guarded.connection.ask(q.ListPauses()) == []
 
 
 def records_of(neighbour: Neighbour, kind: Any) -> Iterator[Any]:

@@ -5,7 +5,7 @@ from typing import Any, TypeVar
 
 import click
 
-from ...core.errors import NotFound
+from ...core.errors import Forbidden, NotFound
 from ..output import answer
 from ..records import pause_text, paused
 from ..selection import Selecting
@@ -59,6 +59,9 @@ def resume(session: Session, /, *, task: str | None, domain: bytes | None) -> No
             raise NotFound("pause of", pause_text(asked) + (f"; paused is: {others}" if others else ""))
         for tenant, *_ in found:
             queue.connection.ask(Pause(tenant=tenant, task=task, domain=domain, on=False))
+        if left := [pause_text(one) for one in found if one in paused(queue)]:
+            # A server takes what a token of one tenant asks for as asked for that tenant.
+            raise Forbidden(f"{left[0]} stays paused: this token is for one tenant")
     text = ", ".join(pause_text(one) for one in found)
     answer({"resumed": text}, f"resumed {text}", as_json=session.as_json)
 
