@@ -20,6 +20,7 @@ from holdfast.store.contract import JOBS, Changes, CountKey, JobFilter
 from holdfast.store.sqlite.guard import PENDING_BYTE
 from holdfast.store.sqlite.store import SqliteStore
 from holdfast.testing.stores.making import a_job, commit, new_jobs
+from tests.queue_suite.tools import until
 
 READY = CountKey("", "t", Place.READY, State.QUEUED)
 assert apsw  # type: ignore[truthy-bool]
@@ -66,11 +67,24 @@ def added(store):
     return store.read(fn)
 
 
-def check_free(path):
-    """Nobody holds the queue of writers, or keeps others from opening the file."""
-    queue = os.open(f"{path}-lock", os.O_RDWR)
+def is_taken(queue):
+    """Take the lock, if it is free; whether it was."""
     try:
         fcntl.flock(queue, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def check_free(path):
+    """Nobody holds the queue of writers, or keeps others from opening the file.
+
+    It may be held for a moment: by the thread that copies the log into the file, or by one whose caller was
+    interrupted while it waited, and which releases the lock as soon as it gets it.
+    """
+    queue = os.open(f"{path}-lock", os.O_RDWR)
+    try:
+        until(lambda: is_taken(queue))
     finally:
         os.close(queue)
     inode = path.stat().st_ino
