@@ -30,6 +30,6 @@ def first_add_waits(url: str, heard: Heard, then: Callable[[], Any]) -> str:
         then()
         assert len({one.result(60).id for one in adding}) == 4
     waiting, back = heard.lines
-    assert waiting.endswith("trying again for 30 s")
+    assert waiting.startswith("trying again for 30 s: ")
     assert back.endswith("answers again")
     return waiting

@@ -25,8 +25,9 @@ def test_a_job_is_added_claimed_and_finished(client):
     hold = {"owner": one["job"]["owner"], "claim": one["job"]["claim"]}
     client.ok("POST", f"/v1/jobs/{job_id}/progress", hold | {"fraction": 0.5, "note": "half"})
     client.ok("POST", f"/v1/jobs/{job_id}/log", hold | {"lines": ["a line"]})
-    client.ok("POST", f"/v1/jobs/{job_id}/steps", hold | {"name": "first", "result": "[1]"})
+    client.ok("POST", f"/v1/jobs/{job_id}/steps", hold | {"name": "first", "result": {"size": [1, 2.50]}})
     client.ok("POST", f"/v1/jobs/{job_id}/extend", hold | {"lease_ms": 90_000})
+    assert client.ok("GET", f"/v1/jobs/{job_id}/steps")["steps"] == {"first": {"size": [1, 2.5]}}
     done = client.ok("POST", f"/v1/jobs/{job_id}/answer", hold | {"result": {"width": 200}})
 
     assert done["state"] == "FINISHED"
@@ -35,6 +36,18 @@ def test_a_job_is_added_claimed_and_finished(client):
     assert client.ok("GET", f"/v1/jobs/{job_id}/log")["lines"][0]["text"] == "a line"
     late = client.post(f"/v1/jobs/{job_id}/answer", hold)
     assert (late.status, late.json["code"]) == (409, "LEASE_LOST")
+
+
+def test_the_error_for_an_unknown_field_tells_the_known_ones(client):
+    """A word that is nearly right, one that is not, and one in a query."""
+    near = client.post("/v1/jobs", {"task": "a", "prioritty": 5})
+    far = client.ask("PUT", "/v1/retention", {"days": 5})
+    query = client.get("/v1/jobs?stat=RUNNING")
+
+    assert [one.status for one in (near, far, query)] == [400, 400, 400]
+    assert near.json["detail"].endswith("unknown field `prioritty`; did you mean `priority`?")
+    assert far.json["detail"].endswith("unknown field `days`; the fields are retention_ms")
+    assert query.json["detail"].endswith("unknown field `stat`; did you mean `state`?")
 
 
 def test_data_is_kept_as_it_was_sent(client):

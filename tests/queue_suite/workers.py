@@ -48,6 +48,17 @@ def test_why_tells_how_many_live_workers_know_the_task(queue: Queue) -> None:
     assert "1 live worker knows its task." in job.why()
 
 
+def test_why_tells_of_a_running_job_that_no_live_worker_knows_its_task(queue: Queue) -> None:
+    """Its owner may have died; a lease tells when the job is queued again."""
+    job = queue.add("work")
+    queue.next(["work"])
+    assert "if its owner has died, it is queued then." in job.why()
+
+    _worker(queue, "a", "work")
+
+    assert "No live worker" not in job.why()
+
+
 def test_a_paused_task_is_told_before_the_workers(queue: Queue) -> None:
     """What an operator did is the nearer reason."""
     job = queue.add("work")

@@ -257,7 +257,22 @@ def test_an_application_that_fails_on_import_ends_the_worker_with_its_traceback(
         'helper.py", line 4, in <module>',
         'helper.py", line 2, in make',
     ]
-    assert done.stderr.endswith("holdfast: app:queue cannot be worked: OSError: no such printer\n")
+    assert done.stderr.endswith("holdfast: a worker cannot run app:queue: OSError: no such printer\n")
+
+
+def test_a_syntax_error_is_shown_as_python_shows_it(project):
+    """The file, the line and the place in it, and no frame of what imports it."""
+    project.write("def task(:\n    pass")
+
+    done = project.run("worker", "app:queue")
+
+    lines = done.stderr.splitlines()
+    assert lines[0].endswith('app.py", line 1')
+    assert lines[1].strip() == "def task(:"
+    assert (
+        lines[-1] == "holdfast: a worker cannot run app:queue: SyntaxError: invalid syntax (app.py, line 1)"
+    )
+    assert len(lines) == 5
 
 
 @pytest.mark.parametrize(
@@ -279,7 +294,7 @@ def test_what_is_no_queue_with_tasks_ends_the_worker_with_one_line(project, name
 
     plain, as_json = project.run("worker", name), project.run("worker", name, "--json")
 
-    assert (plain.returncode, plain.stderr) == (1, f"holdfast: {name} cannot be worked: {reason}\n")
+    assert (plain.returncode, plain.stderr) == (1, f"holdfast: a worker cannot run {name}: {reason}\n")
     assert as_json.returncode == 1
     assert json.loads(as_json.stderr)["error"]["code"] == "APP"
 

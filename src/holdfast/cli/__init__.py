@@ -9,9 +9,13 @@ One file for each command, in `commands/`. A command parses its arguments, calls
 reply; other logic belongs in the rules. Modules that are slow to import are imported inside functions.
 """
 
-from .app import app
+import sys
 
 
 def main() -> None:
     """Run the command line of this process, and exit."""
+    try:
+        from .app import app
+    except KeyboardInterrupt:
+        sys.exit(130)  # Exit.INTERRUPTED, which is not imported yet
     app.main()

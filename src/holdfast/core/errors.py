@@ -171,7 +171,7 @@ class AppError(HoldfastError):
 
     def __init__(self, names: str, reason: str, *, trace: str = "") -> None:
         self.names, self.reason, self.trace = names, reason, trace
-        super().__init__(f"{names} cannot be worked: {reason}")
+        super().__init__(f"a worker cannot run {names}: {reason}")
 
 
 class StoreError(HoldfastError):

@@ -85,14 +85,21 @@ def _held(job: Job, facts: Facts) -> str:
 
 def _running(job: Job, facts: Facts) -> str:
     begun = (
-        f"It runs since {iso(job.started_at)}" if job.started_at else "A worker has it and has not started it"
+        f"It has been running since {iso(job.started_at)}"
+        if job.started_at
+        else "A worker has it and has not started it"
     )
     since = f"{begun}, claim {job.claim} of owner {job.owner}"
     asked = " It was asked to stop." if job.cancel_requested else ""
     if not job.lease_until:
         return f"{since}, without a lease.{asked}"
-    state = "leased until" if job.lease_until > facts.now_ms else "but its lease ended at"
-    return f"{since}, {state} {iso(job.lease_until)}.{asked}"
+    if job.lease_until <= facts.now_ms:
+        return f"{since}, but its lease ended at {iso(job.lease_until)}.{asked}"
+    # The owner may also be a loop of `next`, which is not registered as a worker.
+    alone = (
+        "" if facts.workers else " No live worker knows its task: if its owner has died, it is queued then."
+    )
+    return f"{since}, leased until {iso(job.lease_until)}.{alone}{asked}"
 
 
 def _paused(job: Job, facts: Facts) -> str:

@@ -79,7 +79,7 @@ def trimmed(error: E) -> E:
     """
     for one in _chain(error):
         rest = _handlers(one.__traceback__)
-        if rest is not None or isinstance(one, HoldfastError | Failed | ImportError):
+        if rest is not None or isinstance(one, HoldfastError | Failed | ImportError | SyntaxError):
             one.__traceback__ = rest
     return error
 

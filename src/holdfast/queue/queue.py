@@ -248,7 +248,10 @@ class Queue(BaseQueue):
         return self._ask(asks.why(job))
 
     def cancel(self, job: Any, *, force: bool = False) -> Job:
-        """Cancel a job. A running one is asked to stop; with `force` it loses its claim."""
+        """Cancel a job. A running one is asked to stop; with `force` it loses its claim.
+
+        A job that has ended stays as it is: see the state of the reply.
+        """
         return self._ask(asks.cancel(job, force=force))
 
     def requeue(self, job: Any, *, run_at: Moment | None = None) -> Job:

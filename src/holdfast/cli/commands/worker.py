@@ -232,7 +232,7 @@ def _check_names(names: tuple[str, ...], said: dict[str, Any]) -> None:
         if not name.partition(":")[0]:
             raise BadInput("queue", name, needed="MODULE:QUEUE, such as app:queue")
     if not names and not said["handlers"]:
-        raise BadInput("queue", "none", needed="MODULE:QUEUE, such as app:queue, or --handlers")
+        raise click.UsageError("name a queue as MODULE:QUEUE, such as app:queue, or use --handlers")
     if said["handlers"] and not stores:
         raise BadInput("handlers", "without a store", needed="--store, the store that they are in")
     if len(set(names)) < len(names):

@@ -13,7 +13,7 @@ from ...core.access import Grant, confine
 from ...core.errors import HoldfastError, NotFound
 from . import documents, jobs, serverless, tokens
 from .events import Feeds, event_response, job_events
-from .exchange import Endpoint, Exchange, decode, read, respond, wait_s_of
+from .exchange import Endpoint, Exchange, decode, read, read_query, respond, wait_s_of
 from .forms import form_of, reply_form
 from .metrics import metrics
 from .openapi import document
@@ -94,10 +94,9 @@ def _endpoint(plan: RoutePlan) -> Endpoint:
     """What a path of the table does."""
     route = plan.route
     form, reply = form_of(route.kind), reply_form(route.kind)
-    has_body = route.method in ("POST", "PUT", "PATCH")
 
     async def answer(exchange: Exchange, request: Request, grant: Grant) -> Response:
-        said = await _fields(exchange, request, plan) if has_body else _in_query(request, plan)
+        said = await _fields(exchange, request, plan)
         path = {name: _checked(name, value) for name, value in request.path_params.items()}
         try:
             asked: Any = read(route.kind, form.type(**wire_fields(plan, said, path)))
@@ -125,24 +124,11 @@ def _shown(plan: RoutePlan, write: Callable[[Any], Any] | None, found: Any, aske
 
 
 async def _fields(exchange: Exchange, request: Request, plan: RoutePlan) -> dict[str, Any]:
-    """The fields in the body; no body at all is an object without any."""
-    raw = await exchange.body(request)
+    """The fields in the body, or in the query if the method has none; no body is an object without any."""
+    raw = await exchange.body(request) if plan.route.method in ("POST", "PUT", "PATCH") else None
     if plan.type is None:
         return {}
-    said = decode(raw or b"{}", plan.type)
-    return {
-        part.name: value for part in plan.parts if (value := getattr(said, part.name)) is not msgspec.UNSET
-    }
-
-
-def _in_query(request: Request, plan: RoutePlan) -> dict[str, Any]:
-    """The fields in the query."""
-    if plan.type is None:
-        return {}
-    try:
-        said = msgspec.convert(dict(request.query_params), plan.type, strict=False)
-    except msgspec.MsgspecError as error:
-        raise bad_json(error) from None
+    said = read_query(request, plan.type) if raw is None else decode(raw or b"{}", plan.type)
     return {
         part.name: value for part in plan.parts if (value := getattr(said, part.name)) is not msgspec.UNSET
     }

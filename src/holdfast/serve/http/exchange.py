@@ -194,7 +194,15 @@ def decode(raw: bytes, kind: Any) -> Any:
     try:
         return msgspec.json.decode(raw, type=kind)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise bad_json(error) from None
+        raise bad_json(error, kind) from None
+
+
+def read_query(request: Request, kind: Any) -> Any:
+    """The query of an address as a form."""
+    try:
+        return msgspec.convert(dict(request.query_params), kind, strict=False)
+    except msgspec.MsgspecError as error:
+        raise bad_json(error, kind) from None
 
 
 def read(kind: Any, value: Any) -> Any:

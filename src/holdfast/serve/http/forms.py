@@ -45,6 +45,7 @@ from .values import (
     write_body,
     write_id,
     write_ids,
+    write_json,
     write_key,
 )
 
@@ -105,6 +106,10 @@ def reply_form(kind: type[c.Command | q.Query]) -> Form:
         return Form(list[Answered], None, lambda replies: list(map(_write_answered, replies)))
     if kind is c.Await:
         return form_of(c.Ended | None)
+    if kind is q.GetSteps:
+        return Form(
+            dict[str, Raw], None, lambda steps: {name: write_json(text) for name, text in steps.items()}
+        )
     if kind is q.SelectJobs:
         return Form(list[list[Any]], None, Raw)
     return form_of(REPLIES[kind])
@@ -334,6 +339,8 @@ def _field(kind: type, name: str, hint: Any, required: bool) -> Field:
             nullable = Form(Id | None, lambda text: None if text is None else read_id(text), write_any_id)
             return _plain(name, Id | None, nullable, required)
         return _plain(name, list[Id], Form(None, lambda ids: tuple(map(read_id, ids)), write_ids), required)
+    if (kind, name) == (c.Step, "result"):
+        return _plain(name, Raw, Form(Raw, read_body, write_json), required)
     if name == "more":
         return _plain(name, list[Raw], Form(None, read_bodies, write_ids), required)
     form = form_of(hint)

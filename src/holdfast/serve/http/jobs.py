@@ -18,9 +18,21 @@ from ...core.ids import SLOTS, IdRange, moved
 from ...core.job import Body, Job
 from ...core.slots import slot_for
 from ...engine.commands.requests import NoteRequest, RequestNote
-from .exchange import BYTES, JSON, NDJSON, Exchange, decode, header_of, mark_trace, read, respond, wait_s_of
+from .exchange import (
+    BYTES,
+    JSON,
+    NDJSON,
+    Exchange,
+    decode,
+    header_of,
+    mark_trace,
+    read,
+    read_query,
+    respond,
+    wait_s_of,
+)
 from .forms import Part, define, form_of
-from .problems import Refusal, bad_json
+from .problems import Refusal
 from .values import Id, Name, Whole, read_id
 
 KEY = b"idempotency-key"
@@ -163,7 +175,7 @@ def _spread(ranges: list[IdRange], news: list[c.NewJob]) -> list[int]:
 
 async def list_jobs(exchange: Exchange, request: Request, grant: Grant) -> Response:
     """A page of jobs, or as NDJSON all of them."""
-    said = _query(request, JobQuery)
+    said = read_query(request, JobQuery)
     wanted = {part.name: getattr(said, part.name) for part in JOB_QUERY}
     form = form_of(q.JobFilter)
     assert form.read is not None
@@ -179,7 +191,7 @@ async def list_jobs(exchange: Exchange, request: Request, grant: Grant) -> Respo
 
 async def list_children(exchange: Exchange, request: Request, grant: Grant) -> Response:
     """A page of a job's children."""
-    said = _query(request, PageQuery)
+    said = read_query(request, PageQuery)
     after, limit = _page_of(said)
     tenant = None if said.tenant is msgspec.UNSET else said.tenant
     job_id = read_id(request.path_params["job_id"])
@@ -233,13 +245,6 @@ async def get_result(exchange: Exchange, request: Request, grant: Grant) -> Resp
 
 def _body_response(body: Body) -> Response:
     return Response(body, media_type=BYTES if isinstance(body, bytes) else JSON)
-
-
-def _query(request: Request, kind: Any) -> Any:
-    try:
-        return msgspec.convert(dict(request.query_params), kind, strict=False)
-    except msgspec.MsgspecError as error:
-        raise bad_json(error) from None
 
 
 def _page_of(said: Any) -> tuple[int, int]:

@@ -1,6 +1,8 @@
 """Errors as RFC 9457 problems: a status, a code for machines, and words for people."""
 
-from typing import Annotated
+import re
+from difflib import get_close_matches
+from typing import Annotated, Any
 
 import msgspec
 from msgspec import Meta
@@ -9,6 +11,8 @@ from starlette.responses import Response
 from ...core import errors as e
 
 TYPE = "application/problem+json"
+# What msgspec says of a field that the outermost object must not have.
+_UNKNOWN_FIELD = re.compile(r"unknown field `(.+)`$")
 # The first that fits.
 _STATUSES: tuple[tuple[type[e.HoldfastError], int], ...] = (
     (e.TooLarge, 413),
@@ -98,9 +102,15 @@ def response_to(error: e.HoldfastError) -> Response:
     return Response(problem(status, error.code, str(error)), status, headers, TYPE)
 
 
-def bad_json(error: Exception) -> Refusal:
-    """What msgspec found wrong, with the path to it."""
-    return Refusal(400, "BAD_INPUT", f"the request is not what it must be: {error}")
+def bad_json(error: Exception, kind: Any = None) -> Refusal:
+    """What msgspec found wrong, with the path to it; of an unknown field of `kind`, what may be meant."""
+    hint = ""
+    unknown = _UNKNOWN_FIELD.search(str(error))
+    if unknown and isinstance(kind, type) and issubclass(kind, msgspec.Struct):
+        names = [field.encode_name for field in msgspec.structs.fields(kind)]
+        meant = get_close_matches(unknown[1], names, 1)
+        hint = f"; did you mean `{meant[0]}`?" if meant else f"; the fields are {', '.join(names)}"
+    return Refusal(400, "BAD_INPUT", f"the request is not what it must be: {error}{hint}")
 
 
 def unexpected() -> Response:

@@ -54,7 +54,12 @@ def write_body(body: Any, name: str = "data") -> dict[str, Any]:
         return {}
     if isinstance(body, bytes):
         return {f"{name}_base64": b64encode(body).decode()}
-    return {name: Raw(body.encode())}
+    return {name: write_json(body)}
+
+
+def write_json(text: str) -> Raw:
+    """JSON that is text, as it is sent."""
+    return Raw(text.encode())
 
 
 def read_body(raw: Any) -> str:

@@ -36,7 +36,7 @@ class Outages:
         """Log that calls are retried, once per outage."""
         if not self._is_logged:
             self._is_logged = True
-            log.warning("%s; trying again for %g s", error, patience_s)
+            log.warning("trying again for %g s: %s", patience_s, error)
 
     def log_recovery(self) -> None:
         """Log that the server answers again, if an outage was logged."""

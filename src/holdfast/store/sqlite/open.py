@@ -114,7 +114,10 @@ def _version(connection: SqliteConnection, path: Path, *, join: bool) -> int:
     version, tables = schema_version(connection, path), connection.value("SELECT count(*) FROM sqlite_schema")
     connection.change("COMMIT")
     if tables and not version and not join:
-        raise StoreCorrupt(f"{path} is the database of another program, and no store is in it")
+        raise StoreCorrupt(
+            f"{path} is the database of another program, and no store is in it; the first add by "
+            f"holdfast.connect({str(path)!r}) in that program creates one"
+        )
     known = len(migrations())
     if version > known:
         raise SchemaMismatch(

@@ -303,7 +303,8 @@ def _failure(error: Exception) -> Hello:
     """The `Hello` of an executor that cannot start, with the reason."""
     files = project_files(error)
     text = str(error) if isinstance(error, HoldfastError) else f"{type(error).__name__}: {error}"
-    trace = "".join(traceback.format_exception(error)) if trimmed(error).__traceback__ else ""
+    is_theirs = trimmed(error).__traceback__ is not None or isinstance(error, SyntaxError)
+    trace = "".join(traceback.format_exception(error)) if is_theirs else ""
     return Hello(pid=os.getpid(), error=text, trace=trace, files=files)
 
 
