@@ -250,7 +250,7 @@ class Queue(BaseQueue):
     def cancel(self, job: Any, *, force: bool = False) -> Job:
         """Cancel a job. A running one is asked to stop; with `force` it loses its claim.
 
-        A job that has ended stays as it is: see the state of the reply.
+        A job that has ended stays as it is, but a FAILED one becomes CANCELLED.
         """
         return self._ask(asks.cancel(job, force=force))
 
