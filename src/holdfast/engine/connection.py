@@ -61,11 +61,11 @@ class Connection(Submitter):
 
     def ask(self, asked: c.Command | Query, *, wait_s: float = 0.0) -> Any:
         """Run a command or query and return its reply; raises its error."""
-        raise NotImplementedError
+        return super().ask(asked, wait_s=wait_s)  # type: ignore[arg-type]
 
     def ask_async(self, asked: c.Command | Query, *, wait_s: float = 0.0) -> Coroutine[Any, Any, Any]:
         """Run a command or query, awaiting its reply in this event loop."""
-        raise NotImplementedError
+        return super().ask_async(asked, wait_s=wait_s)  # type: ignore[arg-type]
 
     def appear(self, name: str) -> bool:
         """Make this process visible under a name to others; False if the store cannot, see `Store.appear`."""
@@ -173,7 +173,7 @@ class StoreConnection(Connection):
             import asyncio
 
             return asyncio.to_thread(self._query, asked)  # type: ignore[arg-type]
-        return Submitter.ask_async(self, asked, wait_s=wait_s)  # type: ignore[arg-type]
+        return super().ask_async(asked, wait_s=wait_s)
 
     def submit(self, ticket: Ticket) -> None:
         """Submit a command; its ticket will be answered."""

@@ -29,10 +29,17 @@ class Submitter:
         """Release the jobs that were claimed for a caller that is gone."""
         raise NotImplementedError
 
+    def on_abandoned(self, ticket: Ticket) -> None:
+        """Called when the caller of a ticket that is not answered is gone."""
+
     def ask(self, command: c.Command, *, wait_s: float = 0.0) -> Any:
         """Run a command and wait for its reply in this thread; raises its error."""
         ticket = Ticket(command, deadline_s=monotonic_s() + wait_s if wait_s > 0 else 0.0)
-        self.submit(ticket)
+        try:
+            self.submit(ticket)
+        except BaseException:
+            self._leave(ticket)
+            raise
         reply = self.reply_of(ticket)
         if isinstance(reply, BaseException):
             raise reply
@@ -43,10 +50,15 @@ class Submitter:
         try:
             return ticket.wait_for_reply()
         except BaseException:
-            # Interrupted: release what was claimed for this caller now, not when its lease expires.
-            if not ticket.abandon():
-                self.give_back(ticket)
+            self._leave(ticket)
             raise
+
+    def _leave(self, ticket: Ticket) -> None:
+        """Interrupted: release what was claimed for this caller now, not when its lease expires."""
+        if ticket.abandon():
+            self.on_abandoned(ticket)
+        else:
+            self.give_back(ticket)
 
     async def ask_async(self, command: c.Command, *, wait_s: float = 0.0) -> Any:
         """Run a command and wait for its reply in this event loop; raises its error."""
@@ -61,6 +73,8 @@ class Submitter:
         except asyncio.CancelledError:
             # If it was answered already, `deliver` finds the future cancelled and releases its jobs; or it
             # has set the future's result just now, which no caller will read.
-            if not ticket.abandon() and future.done() and not future.cancelled():
+            if ticket.abandon():
+                self.on_abandoned(ticket)
+            elif future.done() and not future.cancelled():
                 self.give_back(ticket)
             raise
