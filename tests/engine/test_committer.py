@@ -1,10 +1,18 @@
 """What the committer does for those who wait, and for those who no longer do."""
 
+import _thread
+import asyncio
+import logging
+import os
 import threading
 import time
 
+import pytest
+
+import holdfast
 from holdfast.core import commands as c
 from holdfast.core.errors import StoreError
+from holdfast.engine import joblog, ticket
 from holdfast.engine.committer import Committer
 from holdfast.engine.engine import Engine
 from holdfast.engine.ticket import Ticket
@@ -55,3 +63,107 @@ def test_a_store_that_cannot_tell_the_time_ends_no_wait():
         committer.close()
 
     assert [one.job.task for one in replies[0]] == ["now"]
+
+
+@pytest.mark.parametrize("is_started", [False, True], ids=["before", "after"])
+def test_an_interrupt_while_the_waiter_starts_leaves_a_committer_that_works(monkeypatch, is_started):
+    """And the claim whose caller was interrupted takes no job."""
+    committer = Committer(Engine(MemoryStore(), rng=lambda: 0.5))
+    claim, start = c.Claim(tasks=("work",), lease_ms=60_000), _thread.start_new_thread
+
+    def interrupted(*args):
+        monkeypatch.undo()
+        if is_started:
+            start(*args)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(_thread, "start_new_thread", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        committer.ask(claim, wait_s=30)
+
+    committer.ask(c.Add(jobs=(c.NewJob(task="work"),)))
+    assert [one.job.task for one in committer.ask(claim, wait_s=30)] == ["work"]
+    committer.close()
+
+
+def test_a_log_handler_that_raises_does_not_undo_or_repeat_a_commit(tmp_path, capsys):
+    """Commands of several threads, in one transaction: each is done once, and has its reply."""
+
+    class Full(logging.Handler):
+        def emit(self, _record):
+            raise OSError("no space left on device")
+
+    handler, log = Full(), joblog.LOG
+    before = (log.level, log.propagate)
+    log.addHandler(handler)
+    log.setLevel(joblog.ADDED)
+    log.propagate = False
+    try:
+        with holdfast.connect(tmp_path / "jobs.db") as queue:
+            (group,) = queue.connection._submitter._groups  # type: ignore[attr-defined]
+            replies = []
+            threads = [threading.Thread(target=lambda: replies.append(queue.add("work"))) for _ in range(3)]
+            with group.turn:
+                for thread in threads:
+                    thread.start()
+                while len(group.waiting) < 3:
+                    time.sleep(0.001)
+            group.wake_next()
+            for thread in threads:
+                thread.join()
+
+            assert len({job.id for job in replies}) == 3
+            assert queue.counts() == {"work": {"QUEUED": 3}}
+    finally:
+        log.removeHandler(handler)
+        log.setLevel(before[0])
+        log.propagate = before[1]
+    assert "no space left on device" in capsys.readouterr().err
+
+
+def test_a_fork_leaves_the_lock_of_tickets_open():
+    """A child has none of its parent's threads: what one of them had locked would stay so."""
+    locked = threading.Event()
+
+    def answer():
+        with ticket.lock:
+            locked.set()
+            time.sleep(0.2)
+
+    thread = threading.Thread(target=answer)
+    thread.start()
+    locked.wait()
+    child = os.fork()
+    if child == 0:
+        os._exit(ticket.lock.locked())
+    thread.join()
+
+    assert os.waitpid(child, 0)[1] == 0
+
+
+def test_a_claim_that_is_cancelled_as_the_queue_closes_is_given_back(tmp_path):
+    """Its commit was under way: the job does not wait until the lease ends."""
+
+    async def run():
+        async with holdfast.connect_async(tmp_path / "jobs.db") as queue:
+            await queue.add("work")
+            store = queue.connection.store
+            commit, committed, go_on = store.run, asyncio.Event(), threading.Event()
+            loop = asyncio.get_running_loop()
+
+            def slow(fn, *, blind=False):
+                reply = commit(fn, blind=blind)
+                loop.call_soon_threadsafe(committed.set)
+                go_on.wait(10)
+                return reply
+
+            store.run = slow  # type: ignore[method-assign]
+            claiming = asyncio.create_task(queue.next(["work"], wait=30))
+            await committed.wait()
+            claiming.cancel()
+            await asyncio.wait([claiming])
+            threading.Timer(0.2, go_on.set).start()
+
+    asyncio.run(run())
+    with holdfast.connect(tmp_path / "jobs.db") as queue:
+        assert queue.next(["work"]) is not None

@@ -194,6 +194,31 @@ def test_a_position_waits_for_the_lines_before_it(tmp_path):
         assert data(take(journal)) == ["1", "2"]
 
 
+def test_a_backlog_is_read_up_to_the_position_of_the_journal(tmp_path):
+    """What is written later is read once, by the journal itself: it would be added twice."""
+    with opened(tmp_path / "j") as journal:
+        add(journal, "1", "2", "3")
+        token = journal.read_reserve(2, SOON_MS)
+        first, _ = journal.read(token)
+        backlog = journal.add_backlog(0, 1, first.place)
+        journal.rsync(token)
+        add(journal, "4")
+
+        def catch_up():
+            token = backlog.reader.reserve(9, SOON_MS)
+            lines = backlog.reader.read(token)
+            backlog.reader.sync(token)
+            return data(lines)
+
+        # Not within a group, which the journal has read in part.
+        assert (catch_up(), journal.end_backlog(backlog)) == ([], False)
+        token = journal.read_reserve(1, SOON_MS)
+        assert data(journal.read(token)) == ["3"]
+        journal.rsync(token)
+        assert (catch_up(), journal.end_backlog(backlog)) == (["1", "2", "3"], True)
+        assert data(take(journal)) == ["4"]
+
+
 def test_segments_are_ended_and_deleted_while_the_journal_is_used(tmp_path, monkeypatch):
     """What is read is deleted, and nothing else."""
     monkeypatch.setattr(writer, "SEGMENT_BYTES", 2_000)

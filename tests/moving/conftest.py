@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 import pytest
 
-from holdfast.engine import engine as engine_module
+from holdfast.engine import sysid
 from holdfast.store.contract import Store
 from holdfast.store.sharded.store import Opener, ShardedStore
 from holdfast.store.sqlite.store import SqliteStore
@@ -89,4 +89,4 @@ def opened() -> Iterator[Callable[[Any], Any]]:
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """A store that stands still is not waited for."""
-    monkeypatch.setattr(engine_module, "STOPPED_S", 0.0)
+    monkeypatch.setattr(sysid, "STOPPED_S", 0.0)

@@ -3,12 +3,16 @@
 import asyncio
 import logging
 import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 
 import holdfast
 from holdfast.cli.app import app
 from holdfast.core import commands as c
+from holdfast.core import ids
 from holdfast.core.indexed import LogItem
 from holdfast.queue.addresses import bare_url, with_password
 from tests.queue_suite.tools import complaints
@@ -236,3 +240,49 @@ def test_an_address_is_kept_without_its_password(url, bare):
 def test_ones_own_password_is_for_the_same_user_on_the_same_server(address, own, used):
     """And is never sent anywhere else."""
     assert with_password(address, own) == (used or address)
+
+
+def _elsewhere(parent: Any) -> str:
+    """A domain of another of four shards than a job."""
+    return next(f"d{n}" for n in range(99) if (ids.slot_of("", f"d{n}".encode()) - parent.id) % 4)
+
+
+def test_what_the_new_store_refuses_is_refused_and_nothing_else(tmp_path):
+    """A child that would belong to two shards, asked for by a coroutine: others still have their replies."""
+    source, target = str(tmp_path / "a.db"), f"sqlite:///{tmp_path / 'b'}?shards=4"
+
+    async def run():
+        async with holdfast.connect_async(source) as queue:
+            await queue.add("crawl")
+            parent = await queue.next(["crawl"])
+            assert parent is not None
+            await asyncio.to_thread(move, source, target)
+            child = parent.add("fetch", domain=_elsewhere(parent))
+            replies = await asyncio.wait_for(
+                asyncio.gather(child, queue.add("plain"), return_exceptions=True), 20
+            )
+            assert isinstance(replies[0], holdfast.BadInput)
+            assert await queue.counts() == {"crawl": {"RUNNING": 1}, "plain": {"QUEUED": 1}}
+
+    asyncio.run(run())
+
+
+def test_a_refusal_of_the_new_store_does_not_keep_a_neighbour_waiting(tmp_path):
+    """Both were committed by one thread, which found that the store has moved."""
+    source, target = str(tmp_path / "a.db"), f"sqlite:///{tmp_path / 'b'}?shards=4"
+    with holdfast.connect(source) as queue:
+        queue.add("crawl")
+        parent = queue.next(["crawl"])
+        assert parent is not None
+        move(source, target)
+        (group,) = queue.connection._submitter._groups  # type: ignore[attr-defined]
+        with group.turn, ThreadPoolExecutor(2) as pool:
+            child = pool.submit(parent.add, "fetch", domain=_elsewhere(parent))
+            plain = pool.submit(queue.add, "plain")
+            while len(group.waiting) < 2:
+                time.sleep(0.001)
+            group.turn.release()
+            group.wake_next()
+            assert isinstance(child.exception(20), holdfast.BadInput)
+            assert plain.result(20).id
+            group.turn.acquire()

@@ -85,7 +85,7 @@ def test_large_bodies_are_kept_apart_and_go_with_their_jobs(store, redis_server,
 
 def test_a_notice_that_another_process_has_put_up_is_obeyed(engine, redis_url, monkeypatch):
     """What was believed of the notice is checked by the commit."""
-    monkeypatch.setattr("holdfast.engine.engine.STOPPED_S", 0.0)
+    monkeypatch.setattr("holdfast.engine.sysid.STOPPED_S", 0.0)
     other = RedisStore(redis_url)
     notice = msgspec.json.encode(Notice(standing=Standing.STOPPED, other="elsewhere"))
     commit(other, notice=notice)

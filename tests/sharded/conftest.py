@@ -34,6 +34,8 @@ class Breakable(Passing):
         def guarded(txn):
             result = fn(txn)
             self._meet()
+            if self._number in self._rack.fail_commits:
+                raise Unavailable("no space on its disk")
             return result
 
         return self.store.run(guarded, blind=blind)
@@ -60,6 +62,8 @@ class Rack:
     def __init__(self, clock):
         self.memories = [SharedMemory(clock) for _ in range(SHARDS)]
         self.pulled: set[int] = set()
+        # Those that can be reached, but commit nothing.
+        self.fail_commits: set[int] = set()
 
     def open(self):
         """All of them as one store."""

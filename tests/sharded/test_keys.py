@@ -1,17 +1,20 @@
 """A unique key in another shard than its job: two steps, and a crash between any two."""
 
+import threading
 from functools import partial
 from itertools import count
 
+import msgspec
 import pytest
 
 import holdfast
 from holdfast.core import commands as c
 from holdfast.core.job import Code, State
 from holdfast.core.kinds import POINTER
+from holdfast.core.moving import Notice, Standing
 from holdfast.core.slots import slot_of_schedule
 from holdfast.engine.commands.keys import STEPS_MS, TakeKey
-from holdfast.store.contract import JobFilter
+from holdfast.store.contract import Changes, JobFilter
 from tests.queue_suite.tools import complaints, take, together, until
 from tests.sharded.conftest import SHARDS
 from tests.sharded.places import domain_in, key_in, of
@@ -181,3 +184,56 @@ def test_a_schedule_takes_the_key_of_its_job_where_it_is_at_home(queue, clock):
     assert queue.add("work", unique=KEY).id == job.id
     job.done()
     until(lambda: pointers(queue) == 0)
+
+
+def test_what_a_failed_commit_decided_is_not_followed_up(queue, rack):
+    """In the main thread, too: the key stays with its job, and the follow-up job is not added."""
+    first = queue.add("work", unique=KEY, domain=DOMAIN, then=queue.call("after", domain=domain_in(3)))
+    job = take(queue)
+    rack.fail_commits.add(2)
+
+    with pytest.raises(holdfast.Unavailable):
+        job.done()
+
+    rack.fail_commits.clear()
+    until(lambda: queue.connection.store.shards[2].is_up)
+    assert queue.get(first).state is State.RUNNING
+    assert queue.add("work", unique=KEY, domain=domain_in(0)).id == first.id
+    assert queue.add("work", unique=KEY).id == first.id
+    assert [one.task for one in queue.jobs()] == ["work"]
+    job.done()
+
+
+@pytest.mark.parametrize("domains", [(DOMAIN, None), (None, DOMAIN)], ids=["elsewhere", "at home"])
+def test_jobs_that_are_requeued_together_take_no_key_of_another(queue, domains):
+    """As a job that is requeued alone."""
+    first = queue.add("work", unique=KEY, domain=domains[0])
+    take(queue).fail("broken")
+    until(lambda: pointers(queue) == 0)
+    second = queue.add("work", unique=KEY, domain=domains[1])
+    assert second.id != first.id
+
+    with pytest.raises(holdfast.Refused):
+        queue.connection.ask(c.RequeueAll(job_ids=(first.id,), tenant=""))
+
+    assert queue.get(first).state is State.FAILED
+
+
+def test_an_add_in_two_steps_waits_for_shards_that_are_stopped_during_a_move(queue):
+    """Also if this process must renew its number first."""
+    queue.add("first")
+    engines = queue.connection.engine.engines
+
+    def stop(notice):
+        for engine in engines:
+            engine.store.run(lambda _txn: (Changes(notice=notice), None))
+
+    stop(msgspec.json.encode(Notice(standing=Standing.STOPPED, token="t", run="r", other="elsewhere")))
+    queue.connection.engine.ids.held = queue.connection.engine.ids.held._replace(end=0)
+    timer = threading.Timer(0.3, stop, [None])
+    timer.start()
+
+    job = queue.add("work", unique=KEY, domain=DOMAIN)
+
+    timer.join()
+    assert queue.get(job).state is State.QUEUED

@@ -88,11 +88,11 @@ class Committer(Submitter):
 
     def _commit_alone(self, group: Group, command: c.Command) -> Any:
         """Commit one command in a thread that may be interrupted; jobs claimed by then are released."""
-        done = Done()
+        done, is_committed = Done(), False
         try:
             with group.turn:
                 self.engine.execute([command], done)
-            reply = done.replies[0]
+            reply, is_committed = done.replies[0], True
         except Exception as error:
             reply = error
         except BaseException:
@@ -103,7 +103,7 @@ class Committer(Submitter):
         finally:
             if group.waiting:
                 group.wake_next()
-        if self._after is not None or self._waiter.is_watching:
+        if is_committed and (self._after is not None or self._waiter.is_watching):
             self._note(done)
         if self._divert is not None and isinstance(reply, Exception):
             ticket = Ticket(command)
@@ -111,9 +111,7 @@ class Committer(Submitter):
         return reply
 
     def _wait(self, command: c.Command, wait_s: float) -> Any:
-        ticket = Ticket(command, deadline_s=monotonic_s() + wait_s)
-        self.submit(ticket)
-        return self.reply_of(ticket)
+        return self.ask_ticket(Ticket(command, deadline_s=monotonic_s() + wait_s))
 
     def _commit(self, tickets: Sequence[Ticket]) -> None:
         """Commit tickets as one transaction, and answer them."""

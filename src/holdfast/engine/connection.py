@@ -18,7 +18,7 @@ from time import sleep
 from typing import TYPE_CHECKING, Any, TypeVar, Union, cast
 
 from ..core import commands as c
-from ..core.errors import Closed, HoldfastError, Moved
+from ..core.errors import HoldfastError, Moved
 from ..core.moving import Notice, Standing, read_notice
 from ..core.queries import Query
 from ..store.common.clock import monotonic_s
@@ -237,12 +237,15 @@ class StoreConnection(Connection):
         return isinstance(error, Moved) and self.resubmit(ticket, error, by=engine)
 
     def resubmit(self, ticket: Ticket, moved: Moved, *, by: Engine) -> bool:
-        """Submit a command again that an engine has answered with `Moved`; False if there is no submitter."""
+        """Submit a command again that an engine has answered with `Moved`; False if there is no submitter.
+
+        If the new store refuses it, such as a job that belongs to two of its shards, it is answered so.
+        """
         try:
             self.switch_store(by, moved)
-            self.submit(ticket)
-        except (Moved, Closed):
+        except HoldfastError:
             return False
+        self.submit_all([ticket])
         return True
 
     def ask_there(self, command: c.Command, moved: Moved, *, by: Engine) -> Any:
@@ -262,8 +265,12 @@ class StoreConnection(Connection):
             submitter.engine.ids.go_on(left.ids)
             if self._meter is not None:
                 submitter.engine.measure(self._meter)
-            for name in self._names:
-                submitter.engine.store.appear(name)
+            try:
+                for name in self._names:
+                    submitter.engine.store.appear(name)
+            except HoldfastError:
+                submitter.close()
+                raise moved from None
             for listener in self._listeners:
                 self._submitter.unlisten(listener)
                 submitter.listen(listener)

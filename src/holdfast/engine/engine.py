@@ -7,7 +7,6 @@ has promoted due jobs; only they need a write before the last one, because they 
 """
 
 from collections.abc import Callable, Sequence
-from time import sleep
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from msgspec.structs import replace
@@ -32,14 +31,12 @@ from .commands.verbs import VERBS, JobRef
 from .done import Done
 from .queries import QUERIES, STORE_QUERIES
 from .shard_info import UNSHARDED, ShardInfo
-from .sysid import IdMaker, IdSource, OutOfNumbers
+from .sysid import IdMaker, IdSource, OutOfNumbers, StopPeriod
 
 if TYPE_CHECKING:
     from .metrics import CommitMeter
 
 T = TypeVar("T")
-# How long a batch waits for a store that is stopped during a move, and how often it tries.
-STOPPED_S, STOPPED_NAP_S = 30.0, 0.05
 CLAIMING = (c.Claim, c.Upkeep)
 
 
@@ -95,19 +92,20 @@ class Engine:
             return self._transact(txn, maker, commands, done, claims=claims, trust=attempts == 1), None
 
         started_s = 0.0 if self._meter is None else monotonic_s()
-        blind, until_s = self._sends_blind and not claims and self._is_blind(commands), 0.0
+        blind = self._sends_blind and not claims and self._is_blind(commands)
+        out_of: OutOfNumbers | None = None
+        stop: StopPeriod | None = None
         while True:
             try:
+                if out_of is not None:
+                    self.ids.lease_apart(self.store, out_of.held)
                 self.store.run(fn, blind=blind)
                 break
             except OutOfNumbers as error:
-                self.ids.lease_apart(self.store, error.held)
-            except Stopped:
-                # Wait for a store that is stopped during a move.
-                until_s = until_s or monotonic_s() + STOPPED_S
-                if monotonic_s() >= until_s:
-                    raise
-                sleep(STOPPED_NAP_S)
+                out_of = error
+            except Stopped as error:
+                stop = stop or StopPeriod()
+                stop.sleep(error)
         assert maker is not None
         self._committed(done, maker)
         if self._meter is not None:

@@ -19,6 +19,7 @@ Data and results are never logged.
 """
 
 import logging
+import traceback
 from collections.abc import Iterable
 from typing import Any
 
@@ -177,7 +178,11 @@ def _write(
     whose = f" of tenant {job.tenant}" if job.tenant else ""
     # A fixed text with parameters, by which error collectors group similar lines.
     line = f"job %s (%s)%s {text}"
-    LOG.log(level, line, job_id or job.id, job.task, whose, *words, extra=fields, exc_info=exc_info)
+    try:
+        LOG.log(level, line, job_id or job.id, job.task, whose, *words, extra=fields, exc_info=exc_info)
+    except Exception:
+        # A handler of the program, whose disk may be full: what is logged has happened all the same.
+        traceback.print_exc()
 
 
 def _waited_ms(job: Job, duration_ms: float | None) -> int | None:

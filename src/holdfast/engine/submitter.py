@@ -34,19 +34,22 @@ class Submitter:
 
     def ask(self, command: c.Command, *, wait_s: float = 0.0) -> Any:
         """Run a command and wait for its reply in this thread; raises its error."""
-        ticket = Ticket(command, deadline_s=monotonic_s() + wait_s if wait_s > 0 else 0.0)
-        try:
-            self.submit(ticket)
-        except BaseException:
-            self._leave(ticket)
-            raise
-        reply = self.reply_of(ticket)
+        reply = self.ask_ticket(Ticket(command, deadline_s=monotonic_s() + wait_s if wait_s > 0 else 0.0))
         if isinstance(reply, BaseException):
             raise reply
         return reply
 
+    def ask_ticket(self, ticket: Ticket) -> Any:
+        """Submit a ticket and wait for its reply in this thread; return it, also if it is an error."""
+        try:
+            self.submit(ticket)
+            return ticket.wait_for_reply()
+        except BaseException:
+            self._leave(ticket)
+            raise
+
     def reply_of(self, ticket: Ticket) -> Any:
-        """Wait for a reply in this thread; return it, also if it is an error."""
+        """Wait for the reply of a submitted ticket in this thread; return it, also if it is an error."""
         try:
             return ticket.wait_for_reply()
         except BaseException:

@@ -8,6 +8,7 @@ do; the end of the lease (`until_ms`) only decides when a number may be leased a
 
 import os
 import threading
+from time import sleep
 from typing import NamedTuple
 
 import msgspec
@@ -16,17 +17,33 @@ from msgspec.structs import replace
 from ..core import ids
 from ..core.bounds import SYSID_LEASE_MS
 from ..core.commands import NewJob
-from ..core.errors import StoreFull
+from ..core.errors import Stopped, StoreFull
 from ..core.job import Record
 from ..core.moving import check_open
 from ..core.slots import slot_for
+from ..store.common.clock import monotonic_s
 from ..store.contract import NOTHING, Changes, RowKey, Store, Txn
 from .records import SYSID
 
 RENEW_MS = SYSID_LEASE_MS // 3
+# How long a write waits for a store that is stopped during a move, and how often it is tried.
+STOPPED_S, STOPPED_NAP_S = 30.0, 0.05
 # The sysids of processes; in a sharded queue each shard leases a part of them.
 NUMBERS = range(ids.FIRST_SYSID, ids.FIRST_JOURNAL_SYSID)
 SLOTS = range(ids.SLOTS)
+
+
+class StopPeriod:
+    """How long one write waits for a store that is stopped during a move, from now on."""
+
+    def __init__(self) -> None:
+        self._until_s = monotonic_s() + STOPPED_S
+
+    def sleep(self, error: Stopped) -> None:
+        """Sleep until the next try; raise the error if the time has passed."""
+        if monotonic_s() >= self._until_s:
+            raise error
+        sleep(STOPPED_NAP_S)
 
 
 class Sysid(Record, frozen=True, kw_only=True):

@@ -1,5 +1,6 @@
 """A ticket: one submitted command, and the thread or coroutine that waits for its reply."""
 
+import os
 import threading
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
@@ -15,6 +16,8 @@ RECHECK_S = 0.5
 
 # One lock for all tickets, held for a few instructions when one is answered or abandoned.
 lock = threading.Lock()
+# So that no other thread has it during a fork: the child would wait for it forever.
+os.register_at_fork(before=lock.acquire, after_in_parent=lock.release, after_in_child=lock.release)
 
 
 def wake(signal: threading.Lock) -> None:

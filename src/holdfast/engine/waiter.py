@@ -9,6 +9,7 @@ The thread runs only while it has something to do. While a caller waits for anot
 `store.wait`.
 """
 
+import _thread
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -59,13 +60,16 @@ class Waiter:
         self._signal.acquire()
         self._is_woken = False
         self._closed = False
-        self._thread: threading.Thread | None = None
+        # The thread that runs: 0 before it does, -1 when it has ended.
+        self._thread = 0
+        self._has_ended = threading.Lock()
+        self._has_ended.acquire()
         self._lock = threading.Lock()
 
     def put(self, tickets: Sequence[Ticket]) -> bool:
-        """Submit tickets; False if the waiter is closed."""
+        """Submit tickets; False if the waiter is closed. Its own thread may submit until it ends."""
         with self._lock:
-            if self._closed:
+            if self._closed and threading.get_ident() != self._thread:
                 return False
             self._inbox.extend(tickets)
             self.is_busy = True
@@ -74,9 +78,11 @@ class Waiter:
         return True
 
     def _start_thread(self) -> None:
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._loop, name="holdfast-waiter", daemon=True)
-            self._thread.start()
+        """Start the thread, unless it runs; the caller has the lock."""
+        if not self._thread:
+            # By a thread that no KeyboardInterrupt reaches, which may leave the locks of `threading` locked.
+            # Of several that are started before one runs, the others end at once.
+            _thread.start_new_thread(self._start, ())
 
     def _wake(self) -> None:
         self._is_woken = True
@@ -104,7 +110,7 @@ class Waiter:
             self._ended.append(ended)
         if done.woke:
             self._look = True
-        if (done.woke or ended) and threading.current_thread() is not self._thread:
+        if (done.woke or ended) and threading.get_ident() != self._thread:
             self._wake()
 
     def listen(self, listener: Callable[[], None]) -> None:
@@ -125,10 +131,26 @@ class Waiter:
         """Commit what is pending, answer waiting callers, and end the thread."""
         with self._lock:
             self._closed = True
+            if not (self._thread or self._inbox):
+                return
+            self._start_thread()
         self._wake()
-        # An interrupt may have come before it was started.
-        if self._thread is not None and self._thread.ident is not None:
-            self._thread.join()
+        with self._has_ended:
+            pass
+
+    def _start(self) -> None:
+        threading.Thread(target=self._run, name="holdfast-waiter", daemon=True).start()
+
+    def _run(self) -> None:
+        with self._lock:
+            if self._thread:
+                return
+            self._thread = threading.get_ident()
+        try:
+            self._loop()
+        finally:
+            self._thread = -1
+            self._has_ended.release()
 
     def _loop(self) -> None:
         while not self._closed or self._inbox:

@@ -108,8 +108,11 @@ class Journal:
 
     def is_read_up_to(self, end: tuple[int, int]) -> bool:
         """Whether all lines before that are in the store, or in the backlog of a shard."""
+        return self._read_end() >= end
+
+    def _read_end(self) -> tuple[int, int]:
         position = self._reader.position
-        return (position.segment, position.offset) >= end
+        return position.segment, position.offset
 
     # Shards that are down
 
@@ -129,7 +132,8 @@ class Journal:
         return True
 
     def _open_backlog(self, shard: int, of: int) -> Backlog:
-        return Backlog(self.folder, lambda: self._writer.end, shard, of)
+        # Not up to where it is durable: the journal would read the lines after its position once more.
+        return Backlog(self.folder, self._read_end, shard, of)
 
     def stop_writing(self) -> None:
         """Make durable what was written, and accept nothing more."""

@@ -94,7 +94,8 @@ class JournalWriter:
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="holdfast-journal", daemon=True)
                 self._thread.start()
-        self._submitted.put(ticket)
+            # Before `close` puts in the end.
+            self._submitted.put(ticket)
 
     def write(self, command: c.Add) -> list[int]:
         """Have jobs written with the next group, or by `sync`; their ids."""

@@ -44,7 +44,7 @@ class RemoteConnection(Connection):
             deliver(tickets, self.give_back)
 
     def on_abandoned(self, ticket: Ticket) -> None:
-        """Tell the server that nobody waits for the reply."""
+        """Tell the server that the caller no longer waits for the reply."""
         self._link.cancel(ticket)
 
     def give_back(self, ticket: Ticket) -> None:

@@ -382,12 +382,14 @@ class ShardOperations:
         raise taken(holder)
 
     def _requeue_all(self, command: c.RequeueAll) -> Any:
-        """Requeue all jobs or none if they are in one shard, else one by one."""
+        """Requeue all jobs or none if they are in one shard and have no unique keys, else one by one."""
         homes = {shard_of(job_id, len(self._shards)) for job_id in command.job_ids}
-        if len(homes) == 1 and (command.task is None or len(self._shards) == 1):
+        jobs = [job for job in map(self._live, command.job_ids) if job is not None]
+        has_keys = command.task is not None or any(job.unique is not None for job in jobs)
+        if len(homes) == 1 and (len(self._shards) == 1 or not has_keys):
             return self._ask(homes.pop(), command)
         how: dict[str, Any] = {"task": command.task, "forgive": command.forgive}
-        for job in filter(None, map(self._live, command.job_ids)):
+        for job in jobs:
             if job.tenant == command.tenant:
                 with suppress(NotFound):
                     self.do(c.Requeue(job_id=job.id, run_at=whole_second(job.created_at), **how))

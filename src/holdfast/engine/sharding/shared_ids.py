@@ -9,9 +9,9 @@ import threading
 from collections.abc import Sequence
 
 from ...core import ids
-from ...core.errors import HoldfastError, StoreError, WouldBlock
+from ...core.errors import HoldfastError, Stopped, StoreError, WouldBlock
 from ...store.contract import Store
-from ..sysid import Held, IdMaker, IdSource
+from ..sysid import Held, IdMaker, IdSource, StopPeriod
 
 
 class SharedIds(IdSource):
@@ -54,12 +54,16 @@ class SharedIds(IdSource):
 
     def make(self, slot: int, now_ms: int) -> int:
         """An id for a job that is added later, made outside of transactions."""
+        stop = StopPeriod()
         while True:
             held = self.held
             tick = self.tick_within(held, now_ms)
             if held is not None and tick is not None:
                 return ids.pack(tick, held.number, slot)
-            self.lease_apart(self._shards[slot % len(self._shards)], held)
+            try:
+                self.lease_apart(self._shards[slot % len(self._shards)], held)
+            except Stopped as error:
+                stop.sleep(error)
 
     def give_back(self, store: Store) -> None:
         """Release the sysid in the shard that leased it, if that is up; otherwise the lease expires."""
