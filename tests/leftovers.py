@@ -54,6 +54,9 @@ def _children() -> set[int]:
 
 
 def _joined(thread: threading.Thread, until: float) -> bool:
+    while thread.ident is None and time.monotonic() < until:
+        # Another thread is starting it.
+        time.sleep(0.001)
     thread.join(max(0.0, until - time.monotonic()))
     return not thread.is_alive()
 
