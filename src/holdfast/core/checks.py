@@ -128,7 +128,7 @@ def _check_ids(command: Add) -> None:
 def check_new(new: NewJob) -> None:
     """Check a new job, except for what depends on the store."""
     check_name("task", new.task)
-    if new.tenant:
+    if new.tenant != "":
         check_name("tenant", new.tenant)
     check_body("data", new.data)
     values = _FIELDS(new)

@@ -89,7 +89,7 @@ class Firing(Struct, frozen=True, kw_only=True):
 def check(schedule: Schedule) -> None:
     """Raise `BadInput` unless the schedule is valid: it has one kind of time, and its moments advance."""
     _check_name("name", schedule.name)
-    if schedule.tenant:
+    if schedule.tenant != "":
         _check_name("tenant", schedule.tenant)
     if not 0 <= schedule.number <= bounds.MAX_SCHEDULES:
         raise BadInput("number", schedule.number, needed=f"0 to {bounds.MAX_SCHEDULES}")

@@ -21,6 +21,7 @@ Data and results are never logged.
 import logging
 import traceback
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import Any
 
 from ..core import commands as c
@@ -182,7 +183,8 @@ def _write(
         LOG.log(level, line, job_id or job.id, job.task, whose, *words, extra=fields, exc_info=exc_info)
     except Exception:
         # A handler of the program, whose disk may be full: what is logged has happened all the same.
-        traceback.print_exc()
+        with suppress(OSError, ValueError):
+            traceback.print_exc()
 
 
 def _waited_ms(job: Job, duration_ms: float | None) -> int | None:

@@ -63,13 +63,18 @@ RAISED = (Exception, SoftTimeout)
 def described(error: BaseException | str) -> tuple[str, str]:
     """The text of an error, and the end of its traceback."""
     if isinstance(error, str):
-        return error, ""
+        return storable(error), ""
     text = "".join(traceback.format_exception_only(error)).strip()
     if isinstance(error, Failed):
         text = str(error) or "failed"
     if error.__traceback__ is None and error.__cause__ is None:
-        return text, ""
-    return text, "".join(traceback.format_exception(error))[-ERROR_BYTES:]
+        return storable(text), ""
+    return storable(text), storable("".join(traceback.format_exception(error))[-ERROR_BYTES:])
+
+
+def storable(text: str) -> str:
+    """The text, with ? for lone surrogates, such as those of file names: they have no encoding."""
+    return text.encode(errors="replace").decode() if isinstance(text, str) else text
 
 
 def trimmed(error: E) -> E:

@@ -15,7 +15,7 @@ from ..core.notes import lines_of
 from ..engine import joblog
 from ..store.common.clock import monotonic_s
 from . import asks, tracing
-from .answers import RAISED, Failed, Retry, described
+from .answers import RAISED, Failed, Retry, described, storable
 from .asks import QueueRequest
 from .encoding import decode, encode, encode_data
 from .lease import Lease
@@ -108,7 +108,7 @@ class Holding:
         """Append to the job's log; sent within half a second, and with the answer."""
         if self._logbook is None:
             self._logbook = Logbook(self._lease, self._queue.session)
-        self._logbook.write(str(text))
+        self._logbook.write(storable(str(text)))
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.id} {self.task!r} claim {self.claim}>"
@@ -190,7 +190,7 @@ class Holding:
         return self._answer(Code.FAILED, error=text, traceback=trace)
 
     def _retry(self, delay_ms: int | None, *, counts: bool, reason: str) -> QueueRequest[Job]:
-        return self._answer(Code.RETRY, delay_ms=delay_ms, counts=counts, error=reason)
+        return self._answer(Code.RETRY, delay_ms=delay_ms, counts=counts, error=storable(reason))
 
     def _release(self, *, begun: bool = False) -> QueueRequest[Job]:
         self._check_open("release")
@@ -205,7 +205,7 @@ class Holding:
 
     def _progress(self, fraction: float, note: str) -> QueueRequest[None]:
         self._check_open("report progress of")
-        command = c.Report(hold=self._lease.hold, fraction=fraction, note=note)
+        command = c.Report(hold=self._lease.hold, fraction=fraction, note=storable(note))
         check_command(command)
         return QueueRequest(command, self._renewed)
 

@@ -25,7 +25,7 @@ def encode(what: str, value: Any) -> Body:
     is_bytes = isinstance(value, _BYTES)
     try:
         raw = bytes(value) if is_bytes else msgspec.json.encode(value)
-    except (TypeError, ValueError, RecursionError, OverflowError) as error:
+    except Exception as error:  # also one that a method of the value raises
         raise BadInput(
             what, type(value).__name__, needed=f"bytes, or what can be written as JSON ({error})"
         ) from None

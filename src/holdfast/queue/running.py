@@ -9,6 +9,7 @@ import inspect
 import logging
 import sys
 import threading
+import traceback
 from collections.abc import Awaitable, Callable, Sequence
 from contextvars import ContextVar, Token
 from typing import Any
@@ -184,7 +185,7 @@ async def limited(task: Task[..., Any], job: Holding, result: Awaitable[Any]) ->
     """
     if not task.handling.soft_ms and not task.handling.raises:
         return await result
-    loop, inner = asyncio.get_running_loop(), asyncio.ensure_future(_guarded(result))
+    loop, inner = asyncio.get_running_loop(), asyncio.ensure_future(guarded(result))
     why: BaseException | None = None
 
     def end(reason: BaseException) -> None:
@@ -212,7 +213,7 @@ async def limited(task: Task[..., Any], job: Holding, result: Awaitable[Any]) ->
             timer.cancel()
 
 
-async def _guarded(result: Awaitable[Any]) -> Any:
+async def guarded(result: Awaitable[Any]) -> Any:
     """Await in a separate asyncio task, in which `sys.exit` must not end the loop with all others on it."""
     try:
         return await result
@@ -231,7 +232,7 @@ def _safely(
 
 def as_error(error: BaseException) -> Exception:
     """Convert what a handler should not raise, such as SystemExit, to an ordinary error."""
-    told = RuntimeError(f"the handler raised {type(error).__name__}: {error}")
+    told = RuntimeError(f"the handler raised {''.join(traceback.format_exception_only(error)).strip()}")
     told.__cause__ = trimmed(error)
     return told
 

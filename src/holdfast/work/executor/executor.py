@@ -25,12 +25,13 @@ from typing import Any
 
 from ...core import commands as c
 from ...core.errors import BadInput, HoldfastError, NotFound
+from ...core.job import Code
 from ...queue.aio import AsyncClaimedJob, AsyncQueue
 from ...queue.answers import trimmed
 from ...queue.base import BaseQueue
 from ...queue.connect import connect
 from ...queue.queue import ClaimedJob
-from ...queue.running import as_error, run, run_async
+from ...queue.running import as_error, guarded, run, run_async
 from ...queue.task import Task
 from ...store.common.clock import monotonic_s
 from ..files import project_files
@@ -53,7 +54,7 @@ from ..messages import (
 )
 from .handler_contexts import HandlerContexts
 from .job_buffer import BufferedJob, Delivery, JobBuffer, delivery_keys
-from .sender import Sender, exit_orphaned
+from .sender import Sender, exit_broken, exit_orphaned
 from .session import SupervisedSession
 from .stored_handlers import HANDLERS_NAME, STORES_VARIABLE, StoredTask
 
@@ -94,7 +95,7 @@ class Executor:
 
     def run(self) -> None:
         """Send `Hello`, then run jobs until the supervisor sends `Stop` or ends."""
-        threading.Thread(target=self._loop.run_forever, name="loop", daemon=True).start()
+        threading.Thread(target=self._run_loop, name="loop", daemon=True).start()
         try:
             self._queues = [find_queue(name) for name in self._names]
             for queue_index, name in enumerate(self._names):
@@ -116,7 +117,7 @@ class Executor:
             for queue_index, queue in enumerate(self._queues)
         )
         self._sender.send([Hello(pid=os.getpid(), queues=known, files=project_files())])
-        workers = [threading.Thread(target=self._run_thread, name=f"job-{n}") for n in range(self._threads)]
+        workers = [threading.Thread(target=self._run_or_exit, name=f"job-{n}") for n in range(self._threads)]
         for worker in workers:
             worker.start()
         self._read_messages()
@@ -125,6 +126,15 @@ class Executor:
             worker.join()
         asyncio.run_coroutine_threadsafe(self._wait_for_coroutines(), self._loop).result()
         self._contexts.close()
+
+    def _run_loop(self) -> None:
+        """Run the event loop, again after `sys.exit` in a task of asyncio, or a handler's `loop.stop()`."""
+        while True:
+            try:
+                self._loop.run_forever()
+            except BaseException:
+                # The coroutine that waits for the task gets the same.
+                continue
 
     def _read_messages(self) -> None:
         with self._socket.makefile("rb") as stream, suppress(ConnectionError):
@@ -171,6 +181,12 @@ class Executor:
 
     # Functions and batches, in threads
 
+    def _run_or_exit(self) -> None:
+        try:
+            self._run_thread()
+        except BaseException:
+            exit_broken()
+
     def _run_thread(self) -> None:
         # Messages of this thread that are sent together with the start of its next job.
         unsent: list[ExecutorMessage] = []
@@ -202,7 +218,7 @@ class Executor:
         return self._queues[job.queue_index]._find_task(job.task)
 
     def _run_awaitable(self, result: Any) -> Any:
-        return asyncio.run_coroutine_threadsafe(result, self._loop).result()
+        return asyncio.run_coroutine_threadsafe(guarded(result), self._loop).result()
 
     # Coroutines, on the event loop
 
@@ -233,7 +249,10 @@ class Executor:
 
     def _send_ended(self) -> None:
         ended, self._ended = self._ended, []
-        self._sender.send(ended)
+        try:
+            self._sender.send(ended)
+        except BaseException:
+            exit_broken()
 
     async def _wait_for_coroutines(self) -> None:
         while others := self._coroutines - {asyncio.current_task()}:
@@ -284,6 +303,9 @@ class Executor:
         except HoldfastError:
             # The claim was lost just now.
             ask = None
+        except Exception as error:
+            # Such as one of an exception or a result whose own methods raise.
+            ask = job._answer(Code.ERROR, error=f"its end could not be told: {type(error).__name__}")
         answer: Any = None if ask is None else ask.asked
         return self._make_message(job, answer, monotonic_s() - job.started_s)
 
@@ -355,10 +377,26 @@ def main() -> None:
     """Run an executor on the socket that was inherited."""
     die_with_parent()
     # The supervisor handles signals, and sends `Stop`.
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, signal.SIG_IGN)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, _ignore)
     fd, threads, names = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3:]
-    Executor(socket.socket(fileno=fd), names, threads).run()
+    # Only this process has the socket: the supervisor learns of its death by the end of it.
+    os.set_inheritable(fd, False)
+    sock = socket.socket(fileno=fd)
+    os.register_at_fork(after_in_child=lambda: _let_go(sock))
+    Executor(sock, names, threads).run()
+
+
+def _ignore(_number: int, _frame: object) -> None:
+    """A handler of SIGTERM. Unlike SIG_IGN, programs that a handler starts do not inherit it."""
+
+
+def _let_go(sock: socket.socket) -> None:
+    """Make a process that a handler has forked one of its own, which SIGTERM ends."""
+    if sock.fileno() >= 0:
+        os.close(sock.detach())
+    if signal.getsignal(signal.SIGTERM) is _ignore:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 if __name__ == "__main__":

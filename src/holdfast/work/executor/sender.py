@@ -1,8 +1,9 @@
-"""Sends the messages of an executor to its supervisor, several in one encode_frame."""
+"""Sends the messages of an executor to its supervisor, several in one frame."""
 
 import os
 import socket
 import threading
+import traceback
 from collections.abc import Sequence
 from typing import NoReturn
 
@@ -22,10 +23,18 @@ class Sender:
         with self._lock:
             try:
                 self._send(data)
-            except ConnectionError:
+            except OSError:
                 exit_orphaned()
 
 
 def exit_orphaned() -> NoReturn:
     """Exit at once: the supervisor has ended, and no process renews the leases of the jobs that run here."""
     os._exit(1)
+
+
+def exit_broken() -> NoReturn:
+    """Exit with the traceback of an error that is ours: otherwise jobs would run here without an end."""
+    try:
+        traceback.print_exc()
+    finally:
+        os._exit(1)

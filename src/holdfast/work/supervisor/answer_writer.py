@@ -66,7 +66,7 @@ class AnswerWriter:
         elif not isinstance(command, c.AnswerAll):
             self._count_replies([(command, reply)])
         elif not isinstance(reply, BaseException):
-            self._count_replies(list(zip(command.answers, reply, strict=True)))
+            self._on_replies(connection, command, reply)
         elif isinstance(reply, StoreError):
             more = f", and {len(command.answers) - 1:,} more like it" if command.answers[1:] else ""
             self._log(f"job {command.answers[0].hold.job_id}: {reply}{more}")
@@ -76,6 +76,16 @@ class AnswerWriter:
                 self.put(connection, replace(answer, held=job))
         if not self._pending:
             self._settled.set()
+
+    def _on_replies(self, connection: Connection, command: c.AnswerAll, replies: list[Any]) -> None:
+        """Count the replies to many answers; those that could not be committed are submitted again."""
+        settled: list[tuple[c.Answer | c.Release, Any]] = []
+        for answer, job, reply in zip(command.answers, command.held, replies, strict=True):
+            if isinstance(reply, Unavailable | StoreFull):
+                self._submit_later(connection, replace(answer, held=job), reply)
+            else:
+                settled.append((answer, reply))
+        self._count_replies(settled)
 
     def _submit_later(self, connection: Connection, command: AnswerCommand, error: StoreError) -> None:
         """Submit a command again in a moment: until another worker claims the job, its answer counts."""

@@ -93,6 +93,7 @@ class ExecutorPool:
             return None, self._set_error(Hello(pid=0, error=f"no process: {error.strerror}"))
         _, protocol = await asyncio.get_running_loop().create_unix_connection(ExecutorProtocol, sock=ours)
         assert protocol.transport is not None
+        _close_when_ended(process, protocol.transport)
         self._importing.add(process)
         hello = await protocol.hello
         self._importing.discard(process)
@@ -316,7 +317,8 @@ class ExecutorPool:
     def stop_executor(self, executor: ExecutorHandle) -> None:
         """Have an executor exit when its jobs have ended."""
         executor.is_draining = True
-        executor.send(Stop())
+        # A thread that a handler has started may keep it from exiting.
+        self.track(asyncio.create_task(self.drain(executor)))
 
     def update_record(self, job: Job, queue_index: int) -> None:
         """Replace the record of a job, in the executor that has it."""
@@ -378,3 +380,20 @@ class ExecutorPool:
                 await asyncio.to_thread(executor.process.wait)
         for task in self._running:
             task.cancel()
+
+
+def _close_when_ended(process: subprocess.Popen[bytes], transport: asyncio.Transport) -> None:
+    """Close the connection to an executor when its process ends, also if a child of it has the socket."""
+    loop = asyncio.get_running_loop()
+    try:
+        ended = os.pidfd_open(process.pid)
+    except (AttributeError, OSError):
+        # Not on Linux: the end of the socket tells.
+        return
+
+    def on_ended() -> None:
+        loop.remove_reader(ended)
+        os.close(ended)
+        transport.abort()
+
+    loop.add_reader(ended, on_ended)

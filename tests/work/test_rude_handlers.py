@@ -1,0 +1,45 @@
+"""Whatever a handler does, its job ends, and the jobs after it run."""
+
+import time
+
+APP = "tests.work.rude:queue"
+ENDS = {
+    "fails_with_a_name": "FAILED",
+    "retries_with_a_name": "FAILED",
+    "raises_a_name": "FAILED",
+    "raises_what_is_mute": "FAILED",
+    "exits_in_a_task": "FAILED",
+    "returns_what_is_odd": "FAILED",
+    "reports_and_logs_a_name": "FINISHED",
+    "stops_the_loop": "FINISHED",
+    "terminates_a_program": "FINISHED",
+    "uses_a_pool": "FINISHED",
+    "closes_its_streams": "FAILED",
+}
+
+
+def test_each_job_of_a_rude_handler_ends_and_others_run_after_it(bench):
+    """In one executor with one thread, which goes on."""
+    rude = {task: bench.queue.add(task) for task in ENDS}
+    batch = bench.queue.add("exits_in_a_batch", 1)
+    good = bench.queue.add("good")
+
+    bench.work(name=APP)
+
+    assert {task: str(job.get().state) for task, job in rude.items()} == ENDS
+    assert batch.get().reason.endswith("the handler raised SystemExit: 1")
+    assert rude["terminates_a_program"].result() == -15
+    assert rude["fails_with_a_name"].get().reason == "?"
+    assert good.result() == 42
+
+
+def test_the_death_of_an_executor_is_noticed_although_its_children_live(bench):
+    """They have its descriptors, but not the socket to the supervisor."""
+    job, good = bench.queue.add("dies_before_its_children"), bench.queue.add("good")
+    began = time.monotonic()
+
+    bench.work("--lease", "5m", name=APP)
+
+    assert job.get().state == "FAILED"
+    assert good.result() == 42
+    assert time.monotonic() - began < 60
