@@ -96,7 +96,8 @@ def test_commands_that_read_create_nothing_unless_told_to(address, tmp_path, mon
     monkeypatch.chdir(tmp_path)
     shell, before = Shell(tmp_path), contents(tmp_path)
 
-    for command in ("counts", "jobs", "top", "doctor", "consumers", "limits", "schedules", "workers"):
+    reading = ("counts", "jobs", "top", "doctor", "consumers", "limits", "schedules", "workers", "dashboard")
+    for command in reading:
         said = shell.run(command, "--store", address)
         assert said.code == 5, (command, said)
         assert "there is no store at " in said.err

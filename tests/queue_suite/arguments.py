@@ -246,3 +246,33 @@ def test_an_item_of_a_batch_is_checked_for_what_json_cannot_hold(queue: Queue) -
     take(queue).run()
 
     assert added.result() == 1
+
+
+@pytest.mark.parametrize("tenant", [0, b"", (), []])
+def test_a_tenant_that_is_no_text_is_refused(queue: Queue, tenant: Any) -> None:
+    """Also one that counts as false."""
+    with unchanged(queue), pytest.raises(BadInput, match="tenant is"):
+        queue.add("work", tenant=tenant)
+
+
+def test_a_parent_that_was_not_added_is_refused(queue: Queue) -> None:
+    """What `call` returns is no job yet."""
+    with unchanged(queue), pytest.raises(BadInput, match="parent is 'a job that was not added'"):
+        queue.add("work", parent=queue.call("parent"))
+
+
+@pytest.mark.parametrize("number", [math.nan, math.inf])
+def test_a_result_that_json_would_change_fails_its_job(queue: Queue, number: float) -> None:
+    """As data is refused that has such a number."""
+    queue.add("work")
+
+    with pytest.raises(BadInput, match=r"a\[0\] in the result.*finite number"):
+        take(queue).done({"a": [number]})
+
+
+def test_a_burst_without_a_rate_removes_no_limit(queue: Queue) -> None:
+    """It is said of a limit that is there, or is to be."""
+    queue.limit("d", rate=1, concurrency=2)
+
+    with unchanged(queue), pytest.raises(BadInput, match="burst is 3"):
+        queue.limit("d", burst=3)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from holdfast.core.durations import iso
-from holdfast.core.errors import NotFound
+from holdfast.core.errors import BadInput, NotFound
 from holdfast.core.job import Job, State
 from holdfast.queue.queue import Queue
 from holdfast.testing.clock import MovedClock
@@ -25,6 +25,20 @@ from .tools import (
     unchanged,
     upkeep,
 )
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [({"parent": 3}, "parent is 3"), ({"tenant": 0}, "tenant is 0"), ({"mock": 1}, "mock is 1")],
+)
+def test_a_schedule_whose_jobs_could_never_be_added_is_refused(
+    queue: Queue, options: dict[str, Any], named: str
+) -> None:
+    """When it is declared, and the store can still be read."""
+    with unchanged(queue), pytest.raises(BadInput, match=named):
+        queue.schedule("s", "work", every=60, **options)
+
+    assert queue.schedules() == []
 
 
 def fired(queue: Queue, name: str = "s") -> list[Job]:

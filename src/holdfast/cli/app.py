@@ -106,6 +106,10 @@ class App(click.Group):
         words = list(sys.argv[1:] if args is None else args)
         if words[:1] == ["help"]:
             words = [*words[1:], "--help"]
+        for name in ("stdout", "stderr"):
+            if getattr(sys, name) is None:
+                # Closed by the program that started this one; a file of ours must not get its number.
+                setattr(sys, name, open(os.devnull, "w"))  # noqa: PTH123, SIM115
         for stream in (sys.stdout, sys.stderr):
             if reconfigure := getattr(stream, "reconfigure", None):
                 # Characters that the terminal cannot show are escaped instead of an error.

@@ -206,6 +206,8 @@ def limit(
     if per_s is not None or concurrency is not None:
         wanted = Limit(rate=per_s, burst=burst, concurrency=concurrency)
         check_limit(wanted)
+    elif burst != 1:
+        raise BadInput("burst", burst, needed="absent without rate or concurrency, which removes the limit")
     name = key_bytes("domain", domain)
     check_key("domain", name, DOMAIN_BYTES)
     return QueueRequest(c.SetLimit(domain=name, tenant=tenant, limit=wanted), same)

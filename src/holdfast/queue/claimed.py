@@ -17,7 +17,7 @@ from ..store.common.clock import monotonic_s
 from . import asks, tracing
 from .answers import RAISED, Failed, Retry, described, storable
 from .asks import QueueRequest
-from .encoding import decode, encode, encode_data
+from .encoding import decode, encode_data, encode_result
 from .lease import Lease
 from .options import Duration
 from .timers import Timer, TimerThread
@@ -176,7 +176,7 @@ class Holding:
     def _done(self, result: Any, error: BaseException | str | None, data: Any) -> QueueRequest[Job]:
         written = None if data is None else encode_data("data", data)
         if error is None:
-            body = None if result is None else encode("result", result)
+            body = None if result is None else encode_result("result", result)
             return self._answer(Code.OK, result=body, data=written)
         if isinstance(error, Failed):
             return self._fail(error)

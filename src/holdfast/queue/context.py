@@ -20,7 +20,7 @@ from ..core.job import Job
 from . import asks
 from .asks import QueueRequest
 from .claimed import Holding
-from .encoding import encode
+from .encoding import encode_result
 from .options import JobOptions
 
 P = ParamSpec("P")
@@ -87,7 +87,7 @@ class Running:
         return self._job._adding(new)
 
     def _keep(self, name: str, value: Any) -> QueueRequest[None]:
-        text = encode(f"result of step {name}", value)
+        text = encode_result(f"result of step {name}", value)
         if not isinstance(text, str):
             text = msgspec.json.encode(text).decode()
         self._job._check_open("keep a step of")

@@ -1,8 +1,8 @@
 """Encodes data and results: bytes as they are, everything else as JSON.
 
-Data that JSON would change silently is refused: NaN and infinity would become null, bytes base64 text. Bytes
-are allowed if the annotations of a known task decode them to bytes again. Most data consists of text,
-integers, lists and dicts; one quick pass detects that, and no other check is needed then.
+What JSON would change silently is refused: NaN and infinity would become null, and bytes in data base64
+text. Bytes are allowed if the annotations of a known task decode them to bytes again. Most data consists of
+text, integers, lists and dicts; one quick pass detects that, and no other check is needed then.
 """
 
 from collections.abc import Callable, Iterator
@@ -34,6 +34,14 @@ def encode(what: str, value: Any) -> Body:
     return raw if is_bytes else raw.decode()
 
 
+def encode_result(what: str, value: Any) -> Body:
+    """Encode a result; NaN and infinity, which JSON would change to null, are refused."""
+    body = encode(what, value)
+    if not isinstance(body, bytes) and not is_plain(value):
+        _check_finite(what, changes(value))
+    return body
+
+
 def decode(body: Body | None) -> Any:
     """Decode a body: bytes, or the JSON value."""
     return body if body is None or isinstance(body, bytes) else msgspec.json.decode(body)
@@ -47,9 +55,7 @@ def encode_data(what: str, value: Any, read: Callable[[Body], Any] | None = None
         changed = [] if plain else changes(value)
     except RecursionError:
         raise BadInput(what, type(value).__name__, needed="nested less deeply") from None
-    for path, found in changed:
-        if isinstance(found, float):
-            raise BadInput(_name(path, what), found, needed="a finite number: JSON has no other")
+    _check_finite(what, changed)
     back = read(body) if read is not None else None
     if changed:
         _check_bytes(what, changed, decode(body) if read is None else back)
@@ -88,6 +94,12 @@ def _walk(value: Any, path: Path = ()) -> Iterator[tuple[Path, Any]]:
             yield from _walk(item, (*path, at))
     elif isinstance(value, _BYTES) or (isinstance(value, float) and not isfinite(value)):
         yield path, value
+
+
+def _check_finite(what: str, changed: list[tuple[Path, Any]]) -> None:
+    for path, found in changed:
+        if isinstance(found, float):
+            raise BadInput(_name(path, what), found, needed="a finite number: JSON has no other")
 
 
 def _check_bytes(what: str, changed: list[tuple[Path, Any]], back: Any) -> None:

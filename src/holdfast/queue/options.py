@@ -160,6 +160,11 @@ def task_name(value: Any) -> str:
 def job_id(value: Any, what: str = "job id") -> int:
     """The id of a job, from a number, its text, or any object with an `id`."""
     found = getattr(value, "id", value)
+    if found == 0 and found is not value:
+        # What `call` returns.
+        raise BadInput(
+            what, "a job that was not added", needed="the id of a job, or a handle or job that has one"
+        )
     if isinstance(found, str) and found.isascii() and found.isdigit() and len(found) <= ID_DIGITS:
         found = int(found)
     check_whole(what, found, 0, (1 << 63) - 1)
@@ -244,6 +249,12 @@ def _losses(value: Any) -> dict[str, Any]:
     return {"max_losses": value}
 
 
+def _mock(value: Any) -> dict[str, Any]:
+    if not isinstance(value, bool):
+        raise BadInput("mock", value, needed="True or False")
+    return {"mock": value}
+
+
 def _at_most_once(value: Any) -> dict[str, Any]:
     if not isinstance(value, bool):
         raise BadInput("at_most_once", value, needed="True or False")
@@ -276,6 +287,6 @@ _READERS: dict[str, Callable[[Any], dict[str, Any]]] = {
     "when_child_fails": _when_child_fails,
     "then": _then,
     "into": _into,
-    "mock": lambda v: {"mock": bool(v)},
+    "mock": _mock,
     "tenant": lambda v: {"tenant": v},
 }

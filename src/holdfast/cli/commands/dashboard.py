@@ -18,4 +18,7 @@ def dashboard(session: Session, /, *, http: str, token_always: bool) -> None:
     """
     from ...serve.config import Options
 
+    with session.existing() as queue:
+        # The first call raises an error if there is no store: an empty page would hide a wrong name.
+        queue.counts()
     run(lambda: Options(store=session.store, http=read_door("http", http), token_always=token_always))

@@ -13,7 +13,7 @@ from ...core import commands as c
 from ...core import ids
 from ...core import schedule as s
 from ...core.checks import check_new
-from ...core.errors import HoldfastError, NotFound, StoreFull
+from ...core.errors import BadInput, HoldfastError, NotFound, StoreFull
 from ...core.job import Place, Record
 from ...core.managing import RunSchedule
 from ...core.schedule import HISTORY, LastRun, Schedule
@@ -74,6 +74,8 @@ def set_schedule(batch: Batch, command: c.SetSchedule) -> Schedule:
     s.check(wanted)
     job = replace(command.job, tenant=wanted.tenant, schedule=wanted.name)
     check_new(job)
+    if job.parent_id:
+        raise BadInput("parent", job.parent_id, needed="absent: a parent waits for its children, and ends")
     raw = job.data if isinstance(job.data, bytes) else None
     kept = Kept(schedule=wanted, job=replace(job, data="{}") if raw is not None else job, raw=raw)
     before = _find(batch, wanted.tenant, wanted.name)
