@@ -47,3 +47,23 @@ def test_an_answer_that_cannot_be_committed_is_submitted_again(error, monkeypatc
     assert asyncio.run(answer()) == 1
     assert len(connection.submitted) == 3
     assert log == [f"cannot commit answers, and tries again: {error}"]
+
+
+def test_of_many_answers_those_that_cannot_be_committed_are_submitted_again(monkeypatch):
+    """As a server replies that went away in the middle: each answer has its own reply."""
+    monkeypatch.setattr(answer_writer, "RETRY_S", 0.01)
+    log: list[str] = []
+    other = Job(id=2, task="t", place=Place.RUNNING, owner=1, claim=1)
+    connection: Any = Away([ENDED, Unavailable("gone")], ENDED)
+
+    async def answer():
+        writer = AnswerWriter(log.append)
+        writer.answer(connection, [(c.Answer(hold=c.hold_of(job)), job) for job in (JOB, other)])
+        await writer.wait_until_committed()
+        return writer.done
+
+    assert asyncio.run(answer()) == 2
+    again = connection.submitted[1]
+    assert again.held is other
+    assert again.hold == c.hold_of(other)
+    assert log == ["cannot commit answers, and tries again: gone"]
