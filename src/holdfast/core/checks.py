@@ -36,7 +36,9 @@ _TRACEPARENT = re.compile("00-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-
 def check_name(what: str, name: str, *, empty: bool = False) -> None:
     """Check the name of a task, tenant or schedule: text of 1 to 255 bytes without control characters."""
     if not isinstance(name, str):
-        raise BadInput(what, name, needed="text")
+        # Of other things only the kind: they may have the data of a job.
+        found = name if isinstance(name, int | float | bytes | None) else type(name).__name__
+        raise BadInput(what, found, needed="text")
     _check_text(what, name, empty)
 
 

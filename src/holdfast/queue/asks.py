@@ -180,7 +180,8 @@ def result(job: Any, wait: Duration | None) -> QueueRequest[Any]:
 
     def read(reply: Any) -> Any:
         if reply is None:
-            raise Timeout(f"job {number} has not ended within {wait_s_of(wait):g} s")
+            within = f" within {wait_s_of(wait):g} s" if wait else "; give wait= to wait for it"
+            raise Timeout(f"job {number} has not ended{within}")
         if not isinstance(reply, c.Ended):
             raise NotFound(
                 "job",
