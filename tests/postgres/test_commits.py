@@ -68,6 +68,8 @@ def test_with_one_commit_at_a_time_they_wait(one_commit, postgres, schema, threa
 def test_a_claim_that_waits_hears_of_an_add_beside_a_commit_that_is_held_up(queue, postgres, schema, threads):
     """As soon as it can be committed."""
     waiting = threads.submit(queue.next, ["work"], wait=LONG_S, renew=False)
+    waiter = queue.connection._submitter._waiter
+    until(lambda: waiter._claims and not waiter.is_busy)
     with held_up(postgres, schema, queue, threads):
         added = threads.submit(queue.add, "work").result(LONG_S)
 

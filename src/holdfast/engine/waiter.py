@@ -21,7 +21,7 @@ from ..store.common.clock import monotonic_s
 from ..store.contract import ReadTxn
 from .done import Done
 from .engine import Engine
-from .group import Group, take
+from .group import Group, may_be_interrupted, take
 from .ticket import Ticket, wake
 
 # The longest sleep until a due time, because clocks may jump.
@@ -79,10 +79,14 @@ class Waiter:
 
     def _start_thread(self) -> None:
         """Start the thread, unless it runs; the caller has the lock."""
-        if not self._thread:
-            # By a thread that no KeyboardInterrupt reaches, which may leave the locks of `threading` locked.
-            # Of several that are started before one runs, the others end at once.
+        if self._thread:
+            return
+        # Of several that are started before one runs, the others end at once.
+        if may_be_interrupted():
+            # By another thread: an interrupt may leave the locks of `threading` locked.
             _thread.start_new_thread(self._start, ())
+        else:
+            self._start()
 
     def _wake(self) -> None:
         self._is_woken = True
