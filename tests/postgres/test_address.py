@@ -1,5 +1,7 @@
 """Addresses, what is wrong with some, versions of the schema; and that no password is ever shown."""
 
+import os
+import socket
 import subprocess
 import sys
 
@@ -62,6 +64,20 @@ def test_a_password_that_breaks_the_address_is_not_shown():
         with pytest.raises(BadInput, match="must be postgresql://") as caught:
             holdfast.connect(url)
         assert SECRET not in str(caught.value)
+
+
+def test_a_connection_ends_soon_after_its_server_has_disappeared(postgres, schema, queue):
+    """Unless the address says otherwise."""
+    store = PostgresStore(postgres.tcp_url(schema) + "&keepalives_count=7")
+    with (
+        store.pool.connection() as connection,
+        socket.socket(fileno=os.dup(connection.pgconn.socket)) as line,
+    ):
+        names = (socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT, socket.TCP_USER_TIMEOUT)
+        limits = [line.getsockopt(socket.IPPROTO_TCP, name) for name in names]
+    store.close()
+
+    assert limits == [15, 5, 7, 30_000]
 
 
 def test_what_is_shown_of_an_address_has_no_password():

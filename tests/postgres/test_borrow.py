@@ -12,6 +12,7 @@ import holdfast
 from holdfast.core import ids
 from holdfast.core.commands import NewJob
 from holdfast.core.creating import create
+from holdfast.core.errors import Contended
 from holdfast.core.job import Place
 from tests.postgres.test_address import holdfast_cli
 from tests.queue_suite.tools import LONG_S, complaints, see, take
@@ -134,6 +135,78 @@ def test_a_connection_to_another_database_is_refused(queue, postgres):
         other.rollback()
     with pytest.raises(holdfast.BadInput, match="closed"):
         queue.add("work", connection=other)
+
+
+@pytest.mark.parametrize("level", ["REPEATABLE READ", "SERIALIZABLE"])
+def test_a_transaction_with_an_old_snapshot_can_only_add(queue, connection, level):
+    """It does not see a limit that was set after its first statement."""
+    queue.add("work", domain="d")
+    job = take(queue)
+    connection.execute(f"SET TRANSACTION ISOLATION LEVEL {level}")
+    connection.execute("SELECT count(*) FROM pg_class")
+    queue.limit("d", concurrency=1)
+
+    with pytest.raises(holdfast.BadInput, match=f"{level} .* must be in a READ COMMITTED one"):
+        job.done(connection=connection)
+    queue.add("next", domain="d", connection=connection)
+    connection.commit()
+    job.done(connection=connection)
+    connection.commit()
+
+    assert take(queue).task == "next"
+
+
+@pytest.mark.parametrize("setting", ["TimeZone = 'Asia/Tokyo'", "DateStyle = 'German'"])
+def test_a_connection_may_have_any_settings(queue, connection, setting):
+    """Also those by which times are shown."""
+    connection.execute(f"SET {setting}")
+    queue.add("work", connection=connection)
+    connection.commit()
+
+    assert take(queue).task == "work"
+
+
+def two_jobs_each(queue, *domains):
+    """Two claimed jobs of each of these domains, which are limited."""
+    for domain in domains:
+        queue.limit(domain, concurrency=9)
+        queue.add_many([("work", domain)] * 2, domain=domain)
+    jobs = [take(queue) for _ in range(2 * len(domains))]
+    return [[job for job in jobs if job.data == domain] for domain in domains]
+
+
+def test_two_transactions_that_wait_for_each_other_are_told_soon(queue, postgres):
+    """One of them at once, when PostgreSQL notices; the other goes on."""
+    first, second = two_jobs_each(queue, "one", "two")
+    both = threading.Barrier(2)
+
+    def finish(one, two):
+        with psycopg.connect(postgres.dsn) as connection:
+            one.done(connection=connection)
+            both.wait(LONG_S)
+            two.done(connection=connection)
+
+    with ThreadPoolExecutor(2) as pool:
+        ends = [pool.submit(finish, *pair) for pair in ((first[0], second[0]), (second[1], first[1]))]
+        faults = [end.exception(LONG_S) for end in ends]
+
+    assert sorted(type(fault).__name__ for fault in faults) == ["Contended", "NoneType"]
+
+
+def test_a_lock_of_another_transaction_is_not_waited_for_for_ever(queue, connection, postgres):
+    """The caller's own limit is as before."""
+    ((one, two),) = two_jobs_each(queue, "d")
+    queue.connection.engine.store._patience_s = 0.5
+    connection.execute("SET LOCAL lock_timeout = '7s'")
+    one.done(connection=connection)
+    assert connection.execute("SHOW lock_timeout").fetchone() == ("7s",)
+
+    with psycopg.connect(postgres.dsn) as other:
+        with pytest.raises(Contended, match="roll it back, and try again"):
+            two.done(connection=other)
+        assert other.execute("SHOW lock_timeout").fetchone() == ("0",)
+        connection.commit()
+        two.done(connection=other)
 
 
 # ── from SQL ─────────────────────────────────────────────────────────────────────────────────────

@@ -38,19 +38,36 @@ def test_a_batch_whose_connection_is_cut_is_done_again(store, postgres):
     assert all_ids(store) == [1, 2, 3]
 
 
+def test_a_connection_to_a_server_that_has_become_a_replica_is_given_up(store):
+    """After a failover the address leads to another server."""
+    add(store, a_job(1))
+    with store.pool.connection() as connection:
+        connection.execute("SET default_transaction_read_only = on")
+
+    add(store, a_job(2))
+
+    assert all_ids(store) == [1, 2]
+
+
 def test_an_interrupt_cancels_the_statement(store):
     """Ctrl-C ends the wait for a reply at once, and the server does not go on either."""
     own, other = store.pool.connect(), store.pool.connect()
     running = f"SELECT state = 'active' FROM pg_stat_activity WHERE pid = {own.pgconn.backend_pid}"
 
+    over = threading.Event()
+
     def interrupt_when_running():
         until(lambda: other.value(running))
         os.kill(os.getpid(), signal.SIGINT)
+        # Python does not see a signal that comes right before a system call in which it waits.
+        while not over.wait(5):
+            os.kill(os.getpid(), signal.SIGINT)
 
     thread = threading.Thread(target=interrupt_when_running)
     thread.start()
     with pytest.raises(KeyboardInterrupt):
         own.execute("SELECT pg_sleep(60)")
+    over.set()
     thread.join()
 
     until(lambda: not other.value(running))
@@ -105,6 +122,27 @@ def test_a_commit_whose_answer_is_lost_is_settled_by_asking(postgres, postgres_u
         assert store.run(fn) == "done"
         assert proxy.swallowed.is_set()
         assert tries == [1]
+        assert all_ids(store) == [1, 2]
+        store.close()
+    finally:
+        proxy.close()
+
+
+def test_a_commit_is_settled_although_all_connections_are_in_use(postgres, schema):
+    """The others may wait for the same."""
+    proxy = Proxy(postgres.port)
+    try:
+        store = PostgresStore(postgres.tcp_url(schema, proxy.port) + "&pool=2", patience_s=5.0)
+        add(store, a_job(1))
+
+        def fn(_txn):
+            proxy.arm()
+            return Changes(added=new_jobs([a_job(2)])), None
+
+        with store.pool.connection():
+            store.run(fn)
+
+        assert proxy.swallowed.is_set()
         assert all_ids(store) == [1, 2]
         store.close()
     finally:

@@ -136,6 +136,28 @@ def test_a_commit_that_fails_is_told_to_its_caller_alone(queue, postgres, schema
         assert threads.submit(queue.add, "work").result(LONG_S).id
 
 
+@pytest.mark.parametrize("what", ["domain", "unique", "then", ""])
+def test_a_finish_is_decided_once(queue, monkeypatch, what):
+    """Not first without a connection where it must read: ids that it makes would be wasted."""
+    options = {what: queue.call("next") if what == "then" else "x"} if what else {}
+    engine, decided = queue.connection.engine, list[int]()
+    queue.add("warm")
+    take(queue, "warm").done()
+    queue.add("work", **options)
+    job = take(queue, "work")
+    transact = engine._transact
+
+    def counted(*args, **how):
+        decided.append(1)
+        return transact(*args, **how)
+
+    monkeypatch.setattr(engine, "_transact", counted)
+
+    job.done()
+
+    assert len(decided) == 1
+
+
 def test_the_parameters_of_a_commit_are_those_of_the_last_migration_that_defines_it():
     """Also where later migrations do not touch it, and where one defines it anew."""
     texts = migrations("x")

@@ -42,13 +42,16 @@ def failing(postgres, store, schema):
         ("53100", StoreFull, "no space or memory left on its server .* make room"),
         ("42501", StoreError, "needs the right to use and write"),
         ("25006", StoreError, "cannot be written .* use the primary"),
+        ("25P04", holdfast.Unavailable, "cannot be reached"),
         ("57014", holdfast.Unavailable, "took too long .* try again"),
+        ("22003", holdfast.BadInput, "must be one that it can store"),
         ("XX001", holdfast.StoreCorrupt, "is damaged .* restore a backup"),
     ],
 )
 def test_each_error_of_a_server_says_what_to_do(store, failing, code, kind, told):
     """By its class, as a server raises it; what was there stays as it was, and later all goes on."""
     failing(code)
+    store._patience_s = 1.0
     with pytest.raises(kind, match=told):
         add(store, a_job(2))
 

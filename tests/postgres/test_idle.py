@@ -15,6 +15,7 @@ import pytest
 import holdfast
 from holdfast.store.contract import JOBS
 from holdfast.store.postgres import notify as postgres_notify
+from holdfast.store.postgres.statements import channel
 from holdfast.store.postgres.store import PostgresStore
 from holdfast.testing.stores.making import commit
 from tests.idle import MOST_A_MINUTE, SECONDS, SETTLED_S, WAITS, is_quiet, waits
@@ -101,6 +102,23 @@ def test_a_line_that_is_lost_is_news(postgres, postgres_url, no_looks, store):
     commit(other, wake=JOBS)
     assert store.wait(60.0)
     other.close()
+
+
+def test_a_notification_that_comes_with_the_reply_to_a_poll_is_heard(postgres, schema, store, monkeypatch):
+    """It was read from the socket together with the reply."""
+
+    def poll(_listener, connection):
+        with postgres.connect() as other:
+            other.execute(f'NOTIFY "{channel(schema)}"')
+        for _ in range(5):
+            connection.value("SELECT 1")
+        return "nothing new"
+
+    store.read(lambda txn: None)
+    store._listener.begin("nothing new")
+    monkeypatch.setattr(postgres_notify.PostgresListener, "_poll", poll)
+
+    assert store.wait(1.0)
 
 
 @pytest.mark.parametrize("option", ["notify=off", "notify=on"])

@@ -1,6 +1,7 @@
 """`connection=` by the libraries that people use: each of them, with its own way of transactions."""
 
 import asyncio
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager
 
 import asyncpg
@@ -14,7 +15,7 @@ from sqlalchemy.pool import NullPool
 
 import holdfast
 from tests.projects import django_connection, run_in
-from tests.queue_suite.tools import take
+from tests.queue_suite.tools import LONG_S, take
 
 CREATE = "CREATE TABLE IF NOT EXISTS orders (id int)"
 ORDER = "INSERT INTO orders VALUES (1)"
@@ -373,6 +374,30 @@ def test_a_caller_who_is_cancelled_has_his_connection_to_himself(awaited, postgr
             await execute("SELECT 1")
 
     awaited(work)
+
+
+def test_any_number_of_coroutines_may_wait_for_locks(awaited, postgres):
+    """However few threads the event loop has: the one that has the lock goes on."""
+    count = 4
+
+    async def work(aio):
+        asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(2))
+        await aio.limit("d", concurrency=count)
+        await aio.add_many([("work", n) for n in range(count)], domain="d")
+        all_began = asyncio.Barrier(count)
+
+        async def finish(job):
+            async with by_async_psycopg(postgres) as (connection, execute):
+                await execute("SELECT 1")
+                await all_began.wait()
+                await job.done(connection=connection)
+                await aio.add("next", connection=connection)
+
+        jobs = await aio.claim(limit=count)
+        await asyncio.wait_for(asyncio.gather(*map(finish, jobs)), LONG_S)
+        return await aio.counts()
+
+    assert awaited(work)["next"] == {"QUEUED": count}
 
 
 def test_a_store_without_connections_to_await_says_so(tmp_path):

@@ -1,10 +1,12 @@
 """A server that is down or loads its data when it is first needed: callers wait for it."""
 
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 import holdfast
+from holdfast.queue.queue import Queue
 from holdfast.store.redis.store import RedisStore
 from holdfast.testing.stores.making import a_job, add
 from tests.outages import first_add_waits
@@ -56,6 +58,32 @@ def test_a_server_that_stays_down_is_told_after_the_wait(server):
         add(store, a_job(1))
 
     store.close()
+
+
+def test_a_server_that_has_become_a_replica_is_waited_for(server, heard):
+    """Another takes over, or the address leads to another."""
+    with (
+        holdfast.connect(server.url("away")) as queue,
+        server.client() as client,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        queue.add("work")
+        client.replicaof("127.0.0.1", 1)
+        adding = pool.submit(queue.add, "work")
+        assert heard.first.wait(30), "nothing was logged"
+        client.replicaof("NO", "ONE")
+
+        adding.result(60)
+        assert "it is a replica" in heard.lines[0]
+
+
+def test_a_queue_is_closed_although_its_server_is_down(server):
+    """Without an error: nothing is left to be done."""
+    queue = Queue(lambda: RedisStore(server.url("away"), patience_s=0.5), url="")
+    queue.add("work")
+    server.kill()
+
+    queue.close()
 
 
 def test_what_waiting_cannot_mend_is_told_at_once(server, heard):

@@ -1,9 +1,12 @@
 """A Redis Cluster: a part of the queue suite, slots that move under load, masters that are killed."""
 
 import time
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from holdfast.store.redis.connection import _node
 from holdfast.store.redis.keys import Keys
 from holdfast.store.redis.store import RedisStore
 from holdfast.testing.stores.making import a_job, add
@@ -65,6 +68,14 @@ def move_slot(slot, source, target):
             time.sleep(0.005)
         for client in (new, old):
             client.execute_command("CLUSTER", "SETSLOT", slot, "NODE", name_of(target))
+
+
+def test_a_redirection_without_a_host_leads_to_the_host_that_was_asked():
+    """So say nodes that do not know their own."""
+    asked: Any = SimpleNamespace(node=("10.0.0.1", 6379))
+
+    assert _node("3999 :6381", asked) == ("10.0.0.1", 6381)
+    assert _node("3999 10.0.0.2:6381", asked) == ("10.0.0.2", 6381)
 
 
 def test_a_slot_that_is_moved_under_load_is_followed(servers):

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from holdfast.core import commands as c
-from holdfast.core.errors import Stopped, Unsettled
+from holdfast.core.errors import Stopped, Unavailable, Unsettled
 from holdfast.core.moving import Notice, Standing
 from holdfast.engine.engine import Engine
 from holdfast.store.contract import Changes, NewJobs
@@ -175,6 +175,41 @@ def test_a_user_that_may_not_publish_has_committed_all_the_same(redis_server):
     added = [job_id for _ in range(3) for job_id in engine.execute([ADD]).replies[0]]
 
     assert all_ids(store) == added
+    store.close()
+
+
+def test_a_user_that_may_not_subscribe_polls(redis_server):
+    """A user of the server without a right to channels."""
+    with redis_server.client() as client:
+        rights = ("on", ">pass", "~*", "+@all", "resetchannels")
+        client.execute_command("ACL", "SETUSER", "silent", *rights)
+    url = redis_server.url().replace("redis://", "redis://silent:pass@")
+    store, other = RedisStore(url), RedisStore(url)
+    add(store, a_job(1))
+    while store.wait(0.01):
+        pass
+    thread, told = waiting(store)
+
+    add(other, a_job(2))
+
+    thread.join(30)
+    assert told == [True]
+    store.close()
+    other.close()
+
+
+def test_a_commit_that_the_server_refuses_was_not_made(server):
+    """It is tried again for a while, and its caller need not look."""
+    store = RedisStore(server.url(), patience_s=0.5)
+    add(store, a_job(1))
+    with server.client() as client:
+        client.config_set("min-replicas-to-write", 1)
+        with pytest.raises(Unavailable, match="NOREPLICAS") as told:
+            add(store, a_job(2))
+        client.config_set("min-replicas-to-write", 0)
+
+    assert not isinstance(told.value, Unsettled)
+    assert all_ids(store) == [1]
     store.close()
 
 

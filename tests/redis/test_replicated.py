@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from holdfast.core.errors import Unavailable
+from holdfast.core.errors import Unavailable, Unsettled
 from holdfast.store.redis import store as store_module
 from holdfast.store.redis.connection import RedisConnection
 from holdfast.store.redis.store import RedisStore
@@ -152,6 +152,21 @@ def test_a_commit_whose_reply_was_lost_and_that_no_replica_has_is_told(replica, 
         replica.process.send_signal(signal.SIGCONT)
 
     assert all_ids(store) == [1, 2]
+
+
+def test_a_commit_is_told_whose_replicas_cannot_be_waited_for(server, replica, store):
+    """It was done, and the next one is as well."""
+    with server.client() as client:
+        client.execute_command("ACL", "SETUSER", "hasty", "on", ">pass", "~*", "&*", "+@all", "-wait")
+    url = server.url(store.address.prefix, durability="replicated")
+    hasty = RedisStore(url.replace("redis://", "redis://hasty:pass@"))
+
+    for number in (2, 3):
+        with pytest.raises(Unsettled, match=r"has done what was asked for, but .*wait"):
+            add(hasty, a_job(number))
+
+    assert all_ids(hasty) == [1, 2, 3]
+    hasty.close()
 
 
 def lose_the_next_reply(monkeypatch):

@@ -18,6 +18,8 @@ from .waker import Waker
 # How often a waiting process polls: the first and the last interval after a message, and while the server is
 # down.
 SOON_S, SELDOM_S, AWAY_S = 5.0, 30.0, 1.0
+# How often it polls if it cannot receive messages. A poll that finds a change costs a transaction.
+POLL_S = 0.25
 # The end of a message that is only about completions or log appends.
 END = b"."
 
@@ -111,14 +113,14 @@ class Listener(ABC, Generic[AnyConnection]):
                 # Messages from before were missed, so poll at once.
                 self._connection = self._connect()
                 self._polls.poll_now()
-                return self._has_changed(self._connection)
+                return self._has_changed(self._connection, ends)
             connection = self._connection
             sources = [source for source in (waker, self._socket(connection)) if source is not None]
             ready, _, _ = select.select(sources, [], [], min(left_s, self._polls.left_s))
             if waker in ready:
                 waker.clear()
                 return True
-            return self._has_message(connection, ends) if ready else self._has_changed(connection)
+            return self._has_message(connection, ends) if ready else self._has_changed(connection, ends)
         except self.faults:
             # `wait` returns, once: the next call has the same error, and a caller to raise it to.
             if self._connection is not None:
@@ -133,13 +135,15 @@ class Listener(ABC, Generic[AnyConnection]):
             self._polls.poll_soon()
         return any(ends or not sent.endswith(END) for sent in others)
 
-    def _has_changed(self, connection: AnyConnection) -> bool:
+    def _has_changed(self, connection: AnyConnection, ends: bool) -> bool:
         """Whether anything was committed since the last poll, if a poll is due."""
         if self._polls.left_s:
             return False
         self._polls.polled()
         before, self._seen = self._seen, self._poll(connection)
-        return before is not _NOTHING and bool(before != self._seen)
+        # A message that came with the reply is no longer in the socket, so `select` does not report it.
+        has_message = self._has_message(connection, ends)
+        return has_message or (before is not _NOTHING and bool(before != self._seen))
 
     def _forget(self) -> None:
         connection, self._connection = self._connection, None

@@ -2,6 +2,7 @@
 
 Lost           the server is down, starting or out of connections: the call is retried
 UnknownHost    the host name does not exist: retried only if the store was open before
+ReadOnly       the server is a replica: likewise, as another server may be about to take over
 """
 
 import logging
@@ -23,6 +24,14 @@ class Lost(Unavailable):
 
 class UnknownHost(StoreError):
     """The host name of the address does not exist."""
+
+
+class ReadOnly(StoreError):
+    """The server cannot be written: it is a replica, or has become one."""
+
+
+# Retried only if the store was open before.
+RETRIED_IF_OPENED = (UnknownHost, ReadOnly)
 
 
 class Outages:

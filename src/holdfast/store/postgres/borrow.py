@@ -13,7 +13,7 @@ So jobs are written by the same code for every library, sync and async.
 import asyncio
 import sys
 from collections.abc import Coroutine
-from typing import Any
+from typing import Any, NamedTuple
 
 import psycopg
 from psycopg.rows import tuple_row
@@ -40,7 +40,12 @@ _WAYS = {
     "psycopg": "with connection.transaction()",
 }
 
-_WHERE = "SELECT current_database(), pg_postmaster_start_time()::text, to_regclass(%s) IS NOT NULL"
+# The time as a number: its text depends on the settings of the session.
+_WHERE = """SELECT current_database(), extract(epoch FROM pg_postmaster_start_time())::text,
+to_regclass(%s) IS NOT NULL, current_setting('transaction_isolation'), current_setting('lock_timeout')"""
+
+# The server, the database, and whether the schema exists.
+Place = tuple[str, str, bool]
 
 
 def borrowed(connection: Any) -> PostgresConnection:
@@ -81,13 +86,26 @@ def _outside(connection: Any) -> BadInput:
     return BadInput("connection", "not in a transaction", needed=f"in one: {way}")
 
 
-def place_of(connection: PostgresConnection, schema: str) -> tuple[str, str, bool]:
-    """The server and database of a connection, and whether the schema exists."""
+class SessionInfo(NamedTuple):
+    """What a connection leads to, and the settings of its transaction."""
+
+    place: Place
+    isolation: str
+    lock_timeout: str
+
+    @property
+    def has_old_snapshot(self) -> bool:
+        """Whether all statements see the database as it was at the first one."""
+        return self.isolation in ("repeatable read", "serializable")
+
+
+def session_of(connection: PostgresConnection, schema: str) -> SessionInfo:
+    """Read the place and the settings of a connection."""
     (row,) = connection.rows(_WHERE, (f'"{schema}".version',))
-    return row[0], row[1], row[2]
+    return SessionInfo(row[:3], *row[3:])
 
 
-def check_place(theirs: tuple[str, str, bool], ours: tuple[str, str, bool], address: PostgresAddress) -> None:
+def check_place(theirs: Place, ours: Place, address: PostgresAddress) -> None:
     """Raise `BadInput` for a connection to another database."""
     if theirs != ours:
         raise BadInput("connection", f"one to the database {theirs[0]!r}", needed=f"one to {address.shown}")

@@ -3,7 +3,9 @@
 conflict with a batch        deadlock, lock timeout, serialization, duplicate key, HF00…           Conflict
 connection lost              restart, disconnect, starting, too many connections                   Lost
 no such host                 the host name of the address does not exist                           UnknownHost
-anything else                wrong password, read-only, disk full, no permission …                 StoreError…
+a value it cannot store      out of range, NUL in a text                                           BadInput
+cannot be written            a replica, or set to be read only                                     ReadOnly
+anything else                wrong password, disk full, no permission …                            StoreError…
 """
 
 from collections.abc import Iterator
@@ -22,7 +24,7 @@ from ...core.errors import (
     StoreFull,
     Unavailable,
 )
-from ..common.outage import UNKNOWN_HOST, Lost, UnknownHost
+from ..common.outage import UNKNOWN_HOST, Lost, ReadOnly, UnknownHost
 from .url import PostgresAddress
 
 # SQLSTATEs raised by our functions, see `commit_changes`: stored data differs from what the batch expects;
@@ -42,7 +44,8 @@ LEAVING = (
     e.TooManyConnections,
     e.DatabaseDropped,
 )
-LOST_CLASSES = ("08", "57P")
+# By SQLSTATE; 25P04, transaction_timeout, is newer than some versions of psycopg.
+LOST_CLASSES = ("08", "57P", "25P04")
 
 
 class Pooled(Conflict):
@@ -78,6 +81,9 @@ def translate(error: psycopg.Error, address: PostgresAddress) -> Exception:
         return BadInput(
             "connection", "in a transaction that has failed", needed="rolled back, and begun again"
         )
+    if isinstance(error, psycopg.DataError):
+        # Not an outage: of the commands of a batch only one is at fault, and the others are committed.
+        return BadInput("value", "refused by PostgreSQL", needed=f"one that it can store ({text})")
     for kinds, words, make, message in _TABLE:
         if isinstance(error, kinds) or (error.sqlstate is None and any(word in text for word in words)):
             return make(message.format(where=where, text=text))
@@ -138,7 +144,7 @@ _TABLE: tuple[
     (
         (e.ReadOnlySqlTransaction,),
         ("session is read-only", "not in hot standby"),
-        StoreError,
+        ReadOnly,
         "{where} cannot be written ({text}); it is a replica, or set to be read only: use the primary",
     ),
     (

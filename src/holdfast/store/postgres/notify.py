@@ -20,16 +20,12 @@ from typing import Any
 import psycopg
 
 from ...core.errors import Conflict, HoldfastError
-from ..common.keepalive import enable_keepalive
-from ..common.listener import END, SELDOM_S, SOON_S, Listener
+from ..common.listener import END, POLL_S, SELDOM_S, SOON_S, Listener
 from ..common.polling import PollTimes
 from .connection import OwnConnection
 from .pool import Pool
 from .statements import channel
 from .url import PostgresAddress
-
-# How often a waiting process polls if it cannot listen. A poll that finds a change costs a transaction.
-POLL_S = 0.25
 
 # Changes whenever a transaction that writes begins, in whichever database: cheap, and enough for a hint.
 NEWEST = "SELECT pg_snapshot_xmax(pg_current_snapshot())::text"
@@ -61,7 +57,6 @@ class PostgresListener(Listener[OwnConnection]):
         if self._listens:
             connection.execute(f'LISTEN "{channel(self._address.schema)}"')
         self._polls = PollTimes(SOON_S, SELDOM_S) if self._listens else PollTimes(POLL_S, POLL_S)
-        enable_keepalive(connection.pgconn.socket)
         return connection
 
     def _socket(self, connection: OwnConnection) -> Any:

@@ -12,21 +12,22 @@ store relies on no session state, so that it works behind a transaction pooler.
 
 import threading
 from collections.abc import Callable
+from contextlib import closing
 from time import sleep
 from typing import Any, TypeVar
 
 import psycopg
 
 from ...core.damage import UNREADABLE
-from ...core.errors import Conflict, Filling, Moved, Stopped, StoreError
+from ...core.errors import BadInput, Conflict, Filling, Moved, Stopped, StoreError
 from ...core.kinds import PAUSE
 from ..common.clock import Clock, monotonic_s
 from ..common.outage import FIRST_NAP_S, Outages, unsettled
 from ..common.server_time import Time
 from ..contract import ENDS, Capabilities, Changes, ReadTxn, StoreReport, Txn
-from .borrow import borrowed, check_place, lend, place_of
+from .borrow import Place, SessionInfo, borrowed, check_place, lend, session_of
 from .changes import Parameters, as_bytes, call_of, numbered_call_of
-from .connection import NoConnection, OwnConnection, PostgresConnection
+from .connection import NoConnection, OwnConnection, PostgresConnection, ReadsSomething
 from .counts import FOLD_ROWS, Folding
 from .errors import LOCKED, code_of, is_lost, translated
 from .locks import Locks, Wants, lock_number
@@ -89,7 +90,7 @@ class PostgresStore:
         self._pause_lock = lock_number(schema, "table", PAUSE)
         self._closed = False
         self.folding = Folding(schema, self._writing, self.pool, _BATCH)
-        self._place: tuple[str, str, bool] | None = None
+        self._place: Place | None = None
         self._closing = threading.Lock()
 
     def __repr__(self) -> str:
@@ -246,7 +247,8 @@ class PostgresStore:
         while monotonic_s() < until_s and not self._closed:
             try:
                 self.pool.drop()
-                with self.pool.connection() as connection:
+                # Outside the pool: the callers of all its connections may be in here.
+                with closing(self.pool.connect()) as connection:
                     asked = {"at_ms": txn.now_ms, "mark": txn.mark}
                     connection.change(self._writing["void"], asked)
                     return bool(connection.value(self._writing["is_marked"], asked))
@@ -327,21 +329,30 @@ class PostgresStore:
         """
         with translated(self.address):
             theirs = borrowed(connection)
-            self._check_place(theirs)
+            session = self._check_place(theirs)
         wants: Wants = {}
         tries = self._tries(repair=lambda: repair_records(theirs, self._schema))
         while True:
             try:
-                return self._run_inside(theirs, fn, wants)
+                return self._run_inside(theirs, session, fn, wants)
+            except ReadsSomething:
+                raise BadInput(
+                    "connection",
+                    f"in a {session.isolation.upper()} transaction, which may see an old state of the jobs",
+                    needed="in a READ COMMITTED one, except to add jobs",
+                ) from None
             except (psycopg.Error, Conflict, *UNREADABLE) as error:
                 tries.again_inside(error)
 
     # See `Store.lend`.
     lend = staticmethod(lend)
 
-    def _run_inside(self, connection: PostgresConnection, fn: Batch[T], wants: Wants) -> T:
+    def _run_inside(
+        self, connection: PostgresConnection, session: SessionInfo, fn: Batch[T], wants: Wants
+    ) -> T:
         locks = Locks(wants)
-        connection.execute("SAVEPOINT holdfast")
+        # By default a session waits for ever. Longer than PostgreSQL takes to detect a deadlock.
+        connection.execute(f"SAVEPOINT holdfast; SET LOCAL lock_timeout = {self._patience_s * 1000:.0f}")
         try:
             # Without prefetching: the lock of the pauses would be held until the caller's transaction ends.
             begin = {
@@ -352,7 +363,9 @@ class PostgresStore:
                 "moments": None,
             }
             ((notice, now_ms, *_),) = connection.rows(self._writing["look"], begin)
-            txn = self._txn(connection, locks, self._note_time(now_ms), notice)
+            # What a batch reads must be current, or permits and counts would be wrong for ever.
+            reading = _NO_CONNECTION if session.has_old_snapshot else connection
+            txn = self._txn(reading, locks, self._note_time(now_ms), notice)
             changes, result = fn(txn)
             if found := txn.finish(changes):
                 connection.execute(call_of(self._schema, tuple(found)), found)
@@ -365,18 +378,19 @@ class PostgresStore:
             if connection.is_open:
                 connection.execute("ROLLBACK TO SAVEPOINT holdfast; RELEASE SAVEPOINT holdfast")
             raise
-        connection.execute("RELEASE SAVEPOINT holdfast")
+        connection.execute(f"RELEASE SAVEPOINT holdfast; SET LOCAL lock_timeout = '{session.lock_timeout}'")
         self.folding.appended += txn.appended
         return result
 
-    def _check_place(self, connection: PostgresConnection) -> None:
-        theirs = place_of(connection, self._schema)
-        if self._place != theirs:
+    def _check_place(self, connection: PostgresConnection) -> SessionInfo:
+        session = session_of(connection, self._schema)
+        if self._place != session.place:
             # The server may have been restarted.
             self._place = self._patiently(
-                lambda: self._read_once(lambda view: place_of(view.connection, self._schema))
+                lambda: self._read_once(lambda view: session_of(view.connection, self._schema).place)
             )
-            check_place(theirs, self._place, self.address)
+            check_place(session.place, self._place, self.address)
+        return session
 
     # All else
 

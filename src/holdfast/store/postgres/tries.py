@@ -4,15 +4,17 @@ conflict with another batch     at once, up to TRIES times
 there is a pooler               at once, without prepared statements
 an unreadable record            once, after it was repaired
 the server is down              with pauses, until the time for retries has passed
+it is a replica                 likewise, if the store was open before
 """
 
 from collections.abc import Callable
 
 import psycopg
+from psycopg import errors as e
 
 from ...core.damage import UNREADABLE
 from ...core.errors import Conflict, Contended
-from ..common.outage import Lost, Outages, RetryPeriod, UnknownHost
+from ..common.outage import RETRIED_IF_OPENED, Lost, Outages, RetryPeriod
 from ..common.repair import beyond_repair
 from .errors import Pooled, translate
 from .pool import Pool
@@ -20,7 +22,7 @@ from .url import PostgresAddress
 
 # How often a batch is run again after a `Conflict`.
 TRIES = 100
-RETRIED = (psycopg.Error, Conflict, Lost, UnknownHost, *UNREADABLE)
+RETRIED = (psycopg.Error, Conflict, Lost, *RETRIED_IF_OPENED, *UNREADABLE)
 
 
 class Tries:
@@ -53,8 +55,8 @@ class Tries:
             if self._count >= TRIES or self._patience.is_over:
                 text = f"a batch was done {self._count} times, and each time something had changed ({error})"
                 raise Contended(f"{self._address.shown}: {text}") from None
-        elif isinstance(error, Lost | UnknownHost):
-            if self._pool.is_closed or (isinstance(error, UnknownHost) and not self._pool.was_ready):
+        elif isinstance(error, (Lost, *RETRIED_IF_OPENED)):
+            if self._pool.is_closed or (isinstance(error, RETRIED_IF_OPENED) and not self._pool.was_ready):
                 raise error from None
             self._pool.drop()
             self._patience.sleep(error)
@@ -66,15 +68,18 @@ class Tries:
         if isinstance(error, UNREADABLE):
             self._repair_once(error)
             return
+        # Another try would fail too: the other transaction waits for a lock that this one keeps, or the
+        # snapshot stays old.
+        is_hopeless = isinstance(error, e.DeadlockDetected | e.SerializationFailure)
         if isinstance(error, psycopg.Error):
             error = translate(error, self._address)
         if not isinstance(error, Conflict):
             raise error from None
         self._count += 1
-        if self._count >= TRIES:
+        if is_hopeless or self._count >= TRIES or self._patience.is_over:
             raise Contended(
-                f"{self._address.shown}: another transaction has changed the same since yours began; "
-                "roll it back, and try again"
+                f"{self._address.shown}: another transaction has changed or locked the same since yours "
+                "began; roll it back, and try again"
             ) from None
 
     def _repair_once(self, error: Exception) -> None:

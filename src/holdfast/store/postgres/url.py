@@ -22,8 +22,16 @@ FORM = "postgresql://user:password@host:port/database?schema=holdfast, with %40 
 OURS = ("schema", "notify", "prepare", "pool", "commits")
 POOL, MOST_POOL = 10, 1_000
 COMMITS, MOST_COMMITS = 2, 16
-# The default; without one libpq would wait for ever.
-CONNECT_TIMEOUT_S = 10
+# For libpq. Without limits it would wait for hours, or for ever, for a server that has disappeared. A server
+# that works on a statement acknowledges the probes, however long it takes.
+DEFAULTS: dict[str, Any] = {
+    "connect_timeout": 10,
+    "keepalives_idle": 15,
+    "keepalives_interval": 5,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 30_000,
+    "application_name": "holdfast",
+}
 
 
 class PostgresAddress(NamedTuple):
@@ -58,8 +66,7 @@ def parse(url: str) -> PostgresAddress:
     schema = ours.get("schema", "holdfast")
     if not SCHEMA.fullmatch(schema):
         raise BadInput("schema", schema, needed=SCHEMA_NEEDED)
-    parameters.setdefault("connect_timeout", CONNECT_TIMEOUT_S)
-    parameters.setdefault("application_name", "holdfast")
+    parameters = DEFAULTS | parameters
     return PostgresAddress(
         parameters=parameters,
         shown=_shown(parameters, schema),

@@ -88,6 +88,7 @@ class RedisConnection:
     def __init__(self, address: RedisAddress, node: tuple[str, int], epoch: object) -> None:
         # The generation of connections that it belongs to; those of an earlier one are closed.
         self.epoch: object | None = epoch
+        self.node = node
         self.session = RedisSession()
         self._reader = hiredis.Reader(replyError=ReplyError)
         self.socket = socket.create_connection(node, CONNECT_S)
@@ -222,9 +223,10 @@ class RedisServer:
         except BaseException:
             connection.close()
             raise
-        for reply in replies:
+        for position, reply in enumerate(replies):
             if reply.__class__ is ReplyError:
                 if not str(reply).startswith("NOSCRIPT"):
+                    reply.position = position
                     raise reply
                 # Executed ones may be repeated: only the last command writes.
                 return self.send(connection, [_whole(words) for words in commands])
@@ -293,10 +295,10 @@ class Cluster(RedisServer):
                 word, _, told = str(error).partition(" ")
                 if word == "MOVED":
                     self.drop()
-                    self._node = _node(told)
+                    self._node = _node(told, connection)
                 elif word == "ASK":
                     try:
-                        return self._ask_next(_node(told), commands)
+                        return self._ask_next(_node(told, connection), commands)
                     except ReplyError as next_error:
                         if not str(next_error).startswith(("MOVED", "ASK", "TRYAGAIN")):
                             raise
@@ -320,8 +322,9 @@ class Cluster(RedisServer):
             replies = connection.exchange(asked)[1::2]
         finally:
             connection.close()
-        for reply in replies:
+        for position, reply in enumerate(replies):
             if isinstance(reply, ReplyError):
+                reply.position = position
                 raise reply
         return replies
 
@@ -333,10 +336,10 @@ class Cluster(RedisServer):
     close = drop
 
 
-def _node(told: str) -> tuple[str, int]:
-    """The node of a redirection: "3999 127.0.0.1:6381"."""
+def _node(told: str, asked: RedisConnection) -> tuple[str, int]:
+    """The node of a redirection: "3999 127.0.0.1:6381". Without a host it is on that of the asked node."""
     host, _, port = told.rpartition(" ")[2].rpartition(":")
-    return host, int(port)
+    return host or asked.node[0], int(port)
 
 
 def _whole(words: Command) -> Command:

@@ -2,18 +2,22 @@
 
 connection lost             refused, disconnected, loading, no master, cluster down           Lost
 no such host                the host name of the address does not exist                       UnknownHost
-anything else               wrong password, read-only, out of memory, no permission …         StoreError…
+cannot be written           a replica                                                         ReadOnly
+anything else               wrong password, out of memory, no permission …                    StoreError…
 """
 
 import hiredis
 
 from ...core.errors import HoldfastError, StoreError, StoreFull
-from ..common.outage import UNKNOWN_HOST, Lost, UnknownHost
+from ..common.outage import UNKNOWN_HOST, Lost, ReadOnly, UnknownHost
 from .url import RedisAddress
 
 
 class ReplyError(Exception):
     """An error reply of the server."""
+
+    # Which of the commands that were sent together it replies to.
+    position = 0
 
 
 # All exceptions of a connection. They are not chained to ours, as they may show data.
@@ -64,7 +68,7 @@ _BY_WORDS: tuple[tuple[tuple[str, ...], type[HoldfastError], str], ...] = (
     ),
     (
         ("READONLY", "read only replica", "against a read only"),
-        StoreError,
+        ReadOnly,
         "{where} cannot be written ({text}); it is a replica: use the address of the master",
     ),
     (

@@ -1,15 +1,16 @@
 """How processes that share a store wake each other: PUBLISH and SUBSCRIBE, and polling.
 
 The commit script publishes a message. A waiting process has its own subscribed connection (`Listener`), and
-polls a counter that each commit increments.
+polls a counter that each commit increments: often if it has no right to subscribe.
 """
 
 from typing import Any
 
-from ..common.listener import END, Listener
+from ..common.listener import END, POLL_S, SELDOM_S, SOON_S, Listener
+from ..common.polling import PollTimes
 from ..contract import ENDS, JOBS, NO_WAKE
 from .connection import RedisConnection, RedisServer
-from .errors import FAULTS, ReplyError
+from .errors import FAULTS, ReplyError, is_lost
 from .keys import Keys
 
 
@@ -21,19 +22,22 @@ class RedisListener(Listener[RedisConnection]):
     def __init__(self, server: RedisServer, keys: Keys) -> None:
         super().__init__()
         self._server, self._keys = server, keys
+        self._listens = False
         # The message that a commit publishes, by `Changes.wake`; b"": none.
         self.messages = {NO_WAKE: b"", ENDS: self.name + END, JOBS: self.name}
 
     def _connect(self) -> RedisConnection:
         connection = self._server.open()
         (reply,) = connection.exchange([(b"SUBSCRIBE", self._keys.news)])
-        if isinstance(reply, ReplyError):
+        self._listens = not isinstance(reply, ReplyError)
+        if not self._listens and is_lost(reply):
             connection.close()
             raise reply
+        self._polls = PollTimes(SOON_S, SELDOM_S) if self._listens else PollTimes(POLL_S, POLL_S)
         return connection
 
     def _socket(self, connection: RedisConnection) -> Any:
-        return connection.socket
+        return connection.socket if self._listens else None
 
     def _messages(self, connection: RedisConnection) -> list[bytes]:
         return [data for sort, _, data in connection.read_pushed() if sort == b"message"]

@@ -18,12 +18,12 @@ from ...core.damage import UNREADABLE
 from ...core.errors import BadInput, Conflict, Contended, HoldfastError, StoreError, Unavailable, Unsettled
 from ..common.clock import Clock, monotonic_s
 from ..common.lending import lend_nothing
-from ..common.outage import FIRST_NAP_S, Lost, Outages, RetryPeriod, UnknownHost, unsettled
+from ..common.outage import FIRST_NAP_S, RETRIED_IF_OPENED, Lost, Outages, RetryPeriod, unsettled
 from ..common.repair import beyond_repair
 from ..common.server_time import Time
 from ..contract import UNCHANGED, Capabilities, Changes, ReadTxn, StoreReport, Txn
 from .connection import COMMIT, SETTLE, Command, RedisConnection, RedisSession, server_of
-from .errors import FAULTS, is_lost, translated
+from .errors import FAULTS, ReplyError, first_line, is_lost, translated
 from .keys import Keys, new_stamp
 from .notify import RedisListener
 from .open import ServerInfo, is_replicated, open_server, waiting_commands
@@ -142,7 +142,7 @@ class RedisStore:
                 if is_repaired:
                     raise beyond_repair(self.address.shown, error) from error
                 damage = error
-            except (*FAULTS, Lost, UnknownHost) as error:
+            except (*FAULTS, Lost, *RETRIED_IF_OPENED) as error:
                 patience = patience or RetryPeriod(self._outages, self._patience_s)
                 self._await_server(error, patience)
 
@@ -164,7 +164,9 @@ class RedisStore:
         """Wait for a server that is down; raise an error that waiting does not resolve."""
         fault = error if isinstance(error, StoreError) else translated(error, self.address)
         is_known = self._was_open or self._server.is_found
-        if self._closed or not (isinstance(fault, Lost) or (isinstance(fault, UnknownHost) and is_known)):
+        if self._closed or not (
+            isinstance(fault, Lost) or (isinstance(fault, RETRIED_IF_OPENED) and is_known)
+        ):
             raise fault from None
         self._drop()
         patience.sleep(fault)
@@ -238,8 +240,12 @@ class RedisStore:
         try:
             reply, *waited = self._server.send(connection, [command, *waiting])
         except FAULTS as error:
-            if not is_lost(error):
+            if isinstance(error, ReplyError) and not error.position:
+                # The reply to the commit itself: it was not executed.
                 raise
+            if not is_lost(error):
+                session.done = number
+                raise self._perhaps_lost(f"replicas cannot be waited for ({first_line(error)})") from None
             done, *waited = self._settle(session, number, waiting)
             if not done:
                 raise
@@ -250,11 +256,15 @@ class RedisStore:
         session.done = number
         if waited and not is_replicated(waited[-1], self.address):
             where = " on their disks (is appendonly set there, too?)" if len(waited) > 1 else ""
-            raise Unsettled(
-                f"{self.address.shown} has done what was asked for, but fewer than {self.address.replicas} "
-                f"replicas had it{where} after {REPLICAS_MS // 1000} s: it may be lost with the master; look "
-                "before you ask again"
-            )
+            count = f"fewer than {self.address.replicas} replicas had it"
+            raise self._perhaps_lost(f"{count}{where} after {REPLICAS_MS // 1000} s")
+
+    def _perhaps_lost(self, reason: str) -> Unsettled:
+        """The error of a commit that was executed, and may not be replicated."""
+        return Unsettled(
+            f"{self.address.shown} has done what was asked for, but {reason}: it may be lost with the "
+            "master; look before you ask again"
+        )
 
     def _check(self, reply: bytes) -> None:
         """Raise `Conflict` if the reply of a commit names something that has changed."""

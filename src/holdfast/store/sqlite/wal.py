@@ -10,6 +10,7 @@ import threading
 from pathlib import Path
 from queue import SimpleQueue
 from sys import modules
+from time import sleep
 
 from ...core.errors import HoldfastError, Unavailable, WouldBlock
 from .connection import Driver, SqliteConnection
@@ -60,8 +61,13 @@ class Checkpointer:
         """Wait for the thread to end."""
         self._orders.put(False)
         # One that was interrupted as it was started may not have been.
-        if self._thread is not None and self._thread.ident is not None:
-            self._thread.join()
+        while (thread := self._thread) is not None and thread.ident is not None:
+            try:
+                thread.join()
+                break
+            except RuntimeError:
+                # It has its number, and will be started in a moment.
+                sleep(0.001)
 
     def _run(self) -> None:
         try:
