@@ -97,6 +97,15 @@ def named(asked: Any, tenant: str) -> Any:
     return renamed(asked)
 
 
+def test_a_worker_of_one_tenant_still_serves_handlers():
+    """Only the tenant is filled in."""
+    worker = Worker(name="w", host="h", pid=1, started_at=1, serves=(Served(tenant=None, handlers=True),))
+
+    kept = confine(OWN, c.Enlist(worker=worker))
+
+    assert kept.worker.serves == (Served(tenant="own", handlers=True),)
+
+
 def test_every_command_and_query_has_a_rule():
     """A new one is not reachable by chance: this fails until somebody has thought of it."""
     assert RULES.keys() == REPLIES.keys()

@@ -2,6 +2,7 @@
 
 import json
 import re
+from http.client import IncompleteRead
 from typing import Any
 
 import msgspec
@@ -19,7 +20,9 @@ from holdfast.core.limits import Limit
 from holdfast.core.schedule import Schedule
 from holdfast.core.worker import Served as Serves
 from holdfast.core.worker import Worker
+from holdfast.serve.http import jobs
 from holdfast.serve.http.api import PLANS, SPECIAL
+from holdfast.serve.http.exchange import Exchange
 from holdfast.serve.http.forms import form_of
 from tests.core.test_access import one_of
 from tests.http.served import lines_of
@@ -324,23 +327,47 @@ def test_a_token_that_is_revoked_gets_nothing_more_of_what_it_waits_for(guarded)
     secret = guarded.token("b", tenant="b")
     head = f"Host: localhost\r\nAuthorization: Bearer {secret}\r\n".encode()
     body = b'{"tasks":["t"],"wait":60}'
-    with guarded.raw() as events, guarded.raw() as claims:
+    (own,) = guarded.connection.ask(c.Add(jobs=(c.NewJob(task="own", tenant="b"),)))
+    with guarded.raw() as events, guarded.raw() as of_job, guarded.raw() as claims:
         events.sendall(b"GET /v1/events HTTP/1.1\r\n" + head + b"\r\n")
+        of_job.sendall(b"GET /v1/jobs/%d/events HTTP/1.1\r\n" % own + head + b"\r\n")
         claims.sendall(
             b"POST /v1/claims HTTP/1.1\r\n" + head + b"Content-Length: %d\r\n\r\n" % len(body) + body
         )
         lines_of(events, lambda found: b"event: counts" in found)
+        lines_of(of_job, lambda found: b"event: job" in found)
         guarded.connection.ask(c.RevokeToken(name="b"))
         # A server reads a token at most once a second.
         with guarded.client(secret) as client:
             until(lambda: client.get("/v1/time").status == 401)
         (job_id,) = guarded.connection.ask(c.Add(jobs=(c.NewJob(task="t", tenant="b"),)))
+        guarded.connection.ask(c.Update(job_id=own, priority=900))
 
-        told = lines_of(events, lambda found: found.endswith(b"0\r\n\r\n"))
-        assert b"UNAUTHENTICATED" in told
-        assert b'"t"' not in told
+        for stream in (events, of_job):
+            told = lines_of(stream, lambda found: found.endswith(b"0\r\n\r\n"))
+            assert b"UNAUTHENTICATED" in told
+            assert b'"t"' not in told
+            assert b"900" not in told
         assert claims.recv(65536).startswith(b"HTTP/1.1 401 ")
     until(lambda: guarded.connection.ask(q.GetJob(job_id=job_id)).place is Place.READY)
+
+
+def test_a_list_of_all_jobs_is_cut_off_when_its_token_is_revoked(guarded, monkeypatch):
+    """Between two parts of it, so that the client notices."""
+    monkeypatch.setattr(jobs, "STREAMED", 1)
+    guarded.connection.ask(c.Add(jobs=tuple(c.NewJob(task="t", tenant="b") for _ in range(3))))
+    readmit = Exchange.readmit
+
+    async def revoke_first(exchange, request):
+        await exchange.connection.ask_async(c.RevokeToken(name="b"))
+        exchange.guard._known.clear()
+        await readmit(exchange, request)
+
+    monkeypatch.setattr(Exchange, "readmit", revoke_first)
+    with guarded.client(guarded.token("b", tenant="b")) as client, pytest.raises(IncompleteRead) as cut:
+        client.get("/v1/jobs", Accept="application/x-ndjson")
+
+    assert len(cut.value.partial.splitlines()) == 1
 
 
 def test_a_new_token_is_for_one_tenant_unless_it_is_asked_to_be_for_all(guarded):

@@ -1,7 +1,6 @@
 """The dashboard over HTTP: pages, actions, sign-in, and everything that must be refused."""
 
 import re
-import time
 from html import unescape
 from typing import Any
 from urllib.parse import urlencode
@@ -11,7 +10,7 @@ import pytest
 
 from holdfast.core import commands as c
 from holdfast.core import queries as q
-from holdfast.core.access import AUDIT_LOG, Scope
+from holdfast.core.access import AUDIT_LOG, OPERATORS_LOG, Scope
 from holdfast.core.bounds import DAY_MS
 from holdfast.core.indexed import LogItem
 from holdfast.core.job import State
@@ -20,7 +19,6 @@ from holdfast.core.managing import GetRetention
 from holdfast.core.schedule import Schedule
 from holdfast.core.worker import Worker
 from holdfast.serve.dashboard.app import PAGES
-from holdfast.serve.dashboard.sessions import COOKIE, SESSION_MS, Sessions
 
 NASTY = '<script>alert("x")</script> & \x00\x1b[31m \u202eright\u202c עברית 🐙 </pre>'
 
@@ -200,93 +198,6 @@ def test_a_form_that_no_page_of_the_session_made_is_refused(served):
     assert served.connection.ask(q.GetJob(job_id=job_id)).id == job_id
 
 
-def test_people_sign_in_with_a_token_and_out(serve):
-    """Without a session a page leads to the sign-in; a wrong token is refused; a right one opens the page."""
-    served = serve(token_always=True)
-    secret = served.token("ops")
-    with served.client() as client:
-        away = client.get("/jobs?q=state:failed")
-        wrong = [send(client, "/sign-in", "", token=one) for one in ("", "x", secret[:-1] + "x")]
-        reply = send(client, "/sign-in", "", token=secret, next="/jobs")
-        cookie = reply.headers["set-cookie"]
-        value = cookie.partition(";")[0]
-        inside = client.get("/jobs", Cookie=value)
-        out = send(client, "/sign-out", "", {"Cookie": value})
-
-    assert (away.status, away.headers["location"]) == (303, "/sign-in?next=%2Fjobs%3Fq%3Dstate%3Afailed")
-    assert [one.status for one in wrong] == [401, 401, 401]
-    assert (reply.status, reply.headers["location"]) == (303, "/jobs")
-    assert "HttpOnly" in cookie
-    assert "SameSite=strict" in cookie
-    assert secret not in cookie
-    assert inside.status == 200
-    assert "Max-Age=0" in out.headers["set-cookie"]
-
-
-def test_sign_in_leads_to_no_other_site(serve):
-    """An address of another site as the page to go to is not followed."""
-    served = serve(token_always=True)
-    secret = served.token("ops")
-    with served.client() as client:
-        for there in ("https://evil.example/", "//evil.example", "/\\evil.example", "javascript:alert(1)"):
-            reply = send(client, "/sign-in", "", token=secret, next=there)
-
-            assert reply.headers["location"] == "/"
-
-
-def test_sessions_end_with_their_token_and_their_time(serve):
-    """Forged, expired, of another key, of a revoked or replaced token: all lead to the sign-in."""
-    served = serve(token_always=True)
-    secret = served.token("ops")
-    ask = served.connection.ask
-    kept = ask(q.FindToken(name="ops"))
-    now_ms = ask(q.GetTime())
-    with served.client() as client:
-        good = sign_in(client, secret)
-        name, expires, mac = good.partition("=")[2].strip('"').split("~")
-        stranger = Sessions().open("ops", kept.hash, now_ms=now_ms).value
-        forged = [
-            f"{name}~{int(expires) + 1000}~{mac}",
-            f"other~{expires}~{mac}",
-            f"{name}~{expires}~{'0' * 64}",
-            f"{name}~{expires}",
-            stranger,
-            "",
-        ]
-        refused = [client.get("/", Cookie=f"{COOKIE}={value}").status for value in forged]
-        assert client.get("/", Cookie=good).status == 200
-        ask(c.RevokeToken(name="ops"))
-        served.token("ops")
-        until = time.monotonic() + 30
-        while client.get("/", Cookie=good).status == 200 and time.monotonic() < until:
-            time.sleep(0.05)
-        assert client.get("/", Cookie=good).status == 303
-    assert refused == [303] * len(forged)
-
-
-def test_a_session_is_over_after_its_time():
-    """Twelve hours, to the millisecond."""
-    sessions = Sessions(b"k" * 32)
-    session = sessions.open("ops", "hash", now_ms=1_000)
-
-    assert sessions.holds(session, "hash", now_ms=1_000 + SESSION_MS - 1)
-    assert not sessions.holds(session, "hash", now_ms=1_000 + SESSION_MS)
-    assert not sessions.holds(session, "other", now_ms=1_000)
-
-
-def test_a_form_of_one_session_is_refused_in_another(serve):
-    """Two people are signed in; the form of one does nothing for the other."""
-    served = serve(token_always=True)
-    job_id = add(served)
-    with served.client() as client:
-        first, second = sign_in(client, served.token("a")), sign_in(client, served.token("b"))
-        token = token_of(client.get(f"/jobs/{job_id}", Cookie=first).body.decode())
-        other = send(client, f"/jobs/{job_id}/delete", token, {"Cookie": second})
-        own = send(client, f"/jobs/{job_id}/delete", token, {"Cookie": first})
-
-    assert (other.status, own.status) == (403, 303)
-
-
 def test_a_tenant_sees_and_changes_its_own_jobs_alone(serve):
     """Pages, searches and actions: the jobs of another tenant are not there."""
     served = serve(token_always=True)
@@ -347,13 +258,33 @@ def test_a_reader_sees_no_buttons_and_may_do_nothing(serve):
     assert refused == [403] * 7
 
 
-def test_no_client_writes_to_the_audit_log(served):
+@pytest.mark.parametrize("log", [AUDIT_LOG, OPERATORS_LOG])
+def test_no_client_writes_to_the_audit_log(served, log):
     """Not with all scopes either: what stands there was done."""
     with served.client() as client:
-        reply = client.post(f"/v1/logs/{AUDIT_LOG}", {"items": [{"data": {}}]})
+        reply = client.post(f"/v1/logs/{log}", {"items": [{"data": {}}]})
 
     assert reply.status == 403
-    served.connection.ask(c.Append(log=AUDIT_LOG, items=(LogItem(data="{}"),)))
+    served.connection.ask(c.Append(log=log, items=(LogItem(data="{}"),)))
+
+
+def test_actions_of_operators_are_not_for_tenants(serve):
+    """Not for the one that is used when none is named either; operators see both."""
+    served = serve(token_always=True)
+    operator, own = served.token("operator"), served.token("own", tenant="")
+    with served.client() as client:
+        for secret, task in ((operator, "of-operator"), (own, "of-tenant")):
+            cookie = sign_in(client, secret)
+            token = token_of(client.get("/tasks", Cookie=cookie).body.decode())
+            assert send(client, "/tasks/pause", token, {"Cookie": cookie}, task=task).status == 303
+    with served.client(own) as tenant, served.client(operator) as all_tenants:
+        logs = [tenant.get(f"/v1/logs/{log}?limit=10") for log in (AUDIT_LOG, OPERATORS_LOG)]
+        shown = [one.get("/settings").body for one in (tenant, all_tenants)]
+
+    assert [one.status for one in logs] == [200, 403]
+    assert b"of-operator" not in logs[0].body + shown[0]
+    assert all(b"of-tenant" in page for page in shown)
+    assert b"of-operator" in shown[1]
 
 
 def test_secrets_in_data_are_hidden_from_readers(serve):

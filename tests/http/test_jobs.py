@@ -3,11 +3,14 @@
 import json
 import threading
 import time
+from http.client import IncompleteRead
 
 import pytest
 
 from holdfast.core import commands as c
 from holdfast.core.job import Code
+from holdfast.serve.http import jobs
+from holdfast.serve.http.exchange import Exchange, _gone
 from tests.http.served import lines_of
 from tests.queue_suite.tools import until
 
@@ -63,6 +66,20 @@ def test_data_is_kept_as_it_was_sent(client):
     assert client.get(f"/v1/jobs/{job_id}/data").body == b"null"
     claimed = client.ok("POST", "/v1/claims", {"limit": 9})["jobs"]
     assert [one.get("data_base64") for one in claimed] == [None, "AP8=", None]
+
+
+def test_data_that_is_no_utf_8_is_refused(client):
+    """Of one job, and of a line among many."""
+    sent = b'{"task":"t","data":"\xff"}'
+    many = {"Content-Type": "application/x-ndjson"}
+    replies = [
+        client.post("/v1/jobs", sent),
+        client.ask("POST", "/v1/jobs", b'{"task":"t"}\n' + sent, many),
+        client.post("/v1/commands/Add", b'{"jobs":[' + sent + b"]}"),
+    ]
+
+    assert [(reply.status, reply.json["code"]) for reply in replies] == [(400, "BAD_INPUT")] * 3
+    assert "line 2" in replies[1].json["detail"]
 
 
 def test_options_that_are_named_are_not_replaced_by_the_tasks_defaults(served, client):
@@ -123,6 +140,18 @@ def test_a_claim_waits_for_a_job(client, served):
     assert client.post("/v1/claims", {"wait": 61}).status == 400
 
 
+def test_a_claim_that_names_no_lease_has_one(client):
+    """A minute; null is one without an end, and so is the plain command without it."""
+    for _ in range(3):
+        client.post("/v1/jobs", {"task": "t"})
+    asked = [("/v1/claims", {}), ("/v1/claims", {"lease_ms": None}), ("/v1/commands/Claim", {})]
+    claimed = [client.ok("POST", path, {"tasks": ["t"]} | more) for path, more in asked]
+
+    jobs = [(found.get("jobs") or found["reply"])[0]["job"] for found in claimed]
+    assert [bool(job["lease_until"]) for job in jobs] == [True, False, False]
+    assert 0 < jobs[0]["lease_until"] - client.ok("GET", "/v1/time")["now_ms"] <= 60_000
+
+
 @pytest.mark.stores
 def test_a_client_that_goes_away_while_it_waits_claims_nothing(served, client):
     """What comes after it has gone is there for the next."""
@@ -145,6 +174,30 @@ def test_a_client_that_goes_away_while_it_waits_claims_nothing(served, client):
     job_id = client.post("/v1/jobs", {"task": "t"}).json["id"]
     (one,) = client.ok("POST", "/v1/claims", {"tasks": ["t"], "wait": 10})["jobs"]
     assert one["job"]["id"] == job_id
+
+
+def test_a_job_that_comes_as_the_client_goes_is_released(served, client, monkeypatch):
+    """The claim has its jobs before the server looks whether the client is there."""
+    found, leave = [], threading.Event()
+    wait = Exchange._wait
+
+    async def wait_and_see_it_go(exchange, request, work, otherwise):
+        found.extend(jobs := await wait(exchange, request, work, otherwise))
+        leave.set()
+        await _gone(request)
+        return jobs
+
+    monkeypatch.setattr(Exchange, "_wait", wait_and_see_it_go)
+    job_id = client.post("/v1/jobs", {"task": "t"}).json["id"]
+    with served.raw() as gone:
+        body = b'{"tasks":["t"],"wait":30}'
+        gone.sendall(
+            b"POST /v1/claims HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body)
+        )
+        assert leave.wait(10)
+
+    assert [str(one.job.id) for one in found] == [job_id]
+    until(lambda: client.ok("GET", f"/v1/jobs/{job_id}")["place"] == "READY")
 
 
 def test_who_waits_is_answered_when_the_server_closes(served):
@@ -183,6 +236,17 @@ def test_many_jobs_are_added_and_listed_by_line(client):
 
 
 @pytest.mark.stores
+def test_a_list_of_all_jobs_is_cut_off_when_the_server_closes(served, monkeypatch):
+    """Not ended as if it were whole."""
+    monkeypatch.setattr(jobs, "STREAMED", 1)
+    served.connection.ask(c.Add(jobs=tuple(c.NewJob(task="t") for _ in range(3))))
+    with served.client() as client:
+        assert client.get("/healthz").status == 200
+        monkeypatch.setattr(served.service._exchange.draining, "is_set", lambda: True)
+        with pytest.raises(IncompleteRead):
+            client.get("/v1/jobs", Accept="application/x-ndjson")
+
+
 def test_pages_lead_to_each_other(client):
     """By a cursor, until there is none."""
     ids = [client.post("/v1/jobs", {"task": "t" if n % 2 else "u"}).json["id"] for n in range(10)]

@@ -5,17 +5,22 @@ import random
 import resource
 import select
 import socket
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 
+from holdfast.core import queries as q
 from holdfast.core.bounds import HTTP_HEAD_BYTES
 from holdfast.core.replies import REPLIES
+from holdfast.engine import queries
 from holdfast.queue.connect import store_maker
 from holdfast.serve.http import protocol
 from holdfast.serve.http.api import PLANS, SPECIAL
 from tests.http.test_access import path_of
+from tests.queue_suite.tools import until
 
 PATHS = [(plan.route.method, plan.route.path) for plan in PLANS] + [
     (method, path) for method, path, _ in SPECIAL
@@ -315,6 +320,34 @@ def test_many_large_bodies_at_once_are_bounded(serve, monkeypatch):
     assert memory_mb() - before < 100
     with served.client() as client:
         assert client.get("/healthz").status == 200
+
+
+def test_sql_queries_of_one_client_hold_up_no_other(tmp_path, serve, monkeypatch):
+    """Two run at once, and what others ask for does not wait for them."""
+    running: list[str] = []
+    leave = threading.Event()
+
+    def select(_txn, asked):
+        running.append(asked.text)
+        assert leave.wait(60)
+        return b"[]"
+
+    monkeypatch.setitem(queries.QUERIES, q.SelectJobs, select)
+    served = serve(store_maker(str(tmp_path / "jobs.db")), token_always=True)
+    secret = served.token("slow", tenant="a")
+    slow = [served.client(secret) for _ in range(40)]
+    with ThreadPoolExecutor(len(slow)) as pool, served.client(served.token("other", tenant="b")) as other:
+        asked = [pool.submit(one.post, path_of(q.SelectJobs), {"text": "select 1"}) for one in slow]
+        try:
+            until(lambda: len(running) == 2)
+            assert other.post("/v1/jobs", {"task": "t"}).status == 201
+            assert len(other.ok("GET", "/v1/jobs")["jobs"]) == 1
+            assert len(running) == 2
+        finally:
+            leave.set()
+        assert [one.result().status for one in asked] == [200] * len(slow)
+    for one in slow:
+        one.close()
 
 
 def test_json_that_is_large_is_answered_whole(client):

@@ -24,8 +24,8 @@ PATIENCE_S = 60.0
 class Served:
     """A gRPC server in a thread."""
 
-    def __init__(self, connection: Connection, *, always: bool = False) -> None:
-        self.connection, self._always = connection, always
+    def __init__(self, connection: Connection, *, always: bool = False, rate: float = 0.0) -> None:
+        self.connection, self._always, self._rate = connection, always, rate
         self._guard: Guard | None = None
         self.port = 0
         self._start()
@@ -39,7 +39,7 @@ class Served:
 
     async def _run(self) -> None:
         self._loop, self._stopping = asyncio.get_running_loop(), asyncio.Event()
-        self._guard = Guard(self.connection, always=self._always)
+        self._guard = Guard(self.connection, always=self._always, rate=self._rate)
         door = self._door = GrpcService(self.connection, self._guard, ListenAddress("127.0.0.1", self.port))
         await door.start()
         self.port = door.port
@@ -51,6 +51,18 @@ class Served:
         """Have tokens looked up anew, as if a second had passed."""
         assert self._guard is not None
         self._guard._known.clear()
+
+    def forget_lent_ids(self) -> None:
+        """Know no more which ids were reserved, as a server that has just started."""
+        self._door._lending._by_tenant.clear()
+
+    def waiting_calls(self) -> int:
+        """How many unary calls wait."""
+        return len(self._door._calls._waiting)
+
+    def pending(self) -> int:
+        """How many commands of streams are on their way, or wait."""
+        return sum(len(stream._pending) for stream in list(self._door._streams))
 
     def given_up(self) -> list[Stream]:
         """Streams whose clients do not read."""

@@ -11,6 +11,7 @@ from holdfast.core import commands as c
 from holdfast.core.errors import BadInput, LeaseLost, StoreError, Unavailable, Unsettled
 from holdfast.core.job import Place, State
 from holdfast.core.queries import CountJobs
+from holdfast.core.token import Scope, Token, hash_of, secret_of
 from holdfast.queue.connect import connect
 from holdfast.queue.queue import ClaimedJob, Queue
 from holdfast.remote.address import parse
@@ -64,6 +65,47 @@ def test_an_add_whose_reply_is_lost_adds_once(queue, direct, proxy):
     assert len({job.id for job in added.result()}) == 50
     assert direct.counts()["work"] == {"QUEUED": 50}
     assert {direct.get(job).task for job in added.result()} == {"work"}
+
+
+@pytest.fixture
+def owned(served: Served, proxy: Proxy) -> Iterator[Queue]:
+    """A queue with a token of one tenant, by way of the proxy."""
+    secret = secret_of("t", b"1" * 24)
+    token = Token(name="t", scopes=tuple(Scope), tenant="a", hash=hash_of(secret))
+    served.connection.ask(c.CreateToken(token=token))
+    with connect(f"{proxy.url}?token={secret}", tenant="a") as made:
+        for _ in range(2):
+            made.add_many([("known", n) for n in range(100)])
+        yield made
+
+
+def is_added(served: Served) -> bool:
+    """Whether the work of tenant a is there."""
+    return any(key.task == "work" for key, _ in served.connection.ask(CountJobs(tenant="a")))
+
+
+def test_an_add_with_a_token_of_one_tenant_adds_once(owned, served, proxy):
+    """The server knows in the next session which ids it has lent."""
+    proxy.down.is_open.clear()
+
+    with waiting(lambda: owned.add("work")) as added:
+        lose_the_reply(proxy, lambda: is_added(served))
+
+    assert [job.id for job in owned.jobs(task="work")] == [added.result().id]
+
+
+def test_an_add_with_a_token_of_one_tenant_is_unsettled_at_another_server(owned, served, proxy):
+    """That does not know the ids. What is added after that has ids of the new session."""
+    proxy.down.is_open.clear()
+
+    with waiting(lambda: outcome(lambda: owned.add("work"))) as added:
+        until(lambda: is_added(served))
+        served.forget_lent_ids()
+        proxy.reset()
+        proxy.down.is_open.set()
+
+    assert isinstance(added.result(), Unsettled)
+    assert owned.get(owned.add("later")).task == "later"
 
 
 def test_an_answer_whose_reply_is_lost_is_settled(queue, direct, proxy):

@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Iterator
+from math import inf, nan
 from queue import SimpleQueue
 from typing import Any
 
@@ -26,6 +27,7 @@ from holdfast.store.memory.store import MemoryStore
 from tests.queue_suite.tools import LONG_S, until
 from tests.remote.served import Served
 
+HOLD = c.Hold(job_id=7, owner=2, claim=1)
 SECRET = secret_of("shop", b"\1" * 24)
 
 
@@ -113,11 +115,23 @@ def test_a_job_is_added_claimed_and_answered(client):
             "BAD_INPUT",
         ),
         (
-            c.Extend(hold=c.Hold(job_id=7, owner=2, claim=1), lease_ms=1_000),
+            c.Extend(hold=HOLD, lease_ms=1_000),
             grpc.StatusCode.ABORTED,
             "LEASE_LOST",
         ),
         (c.ReserveIds(count=10_001), grpc.StatusCode.INVALID_ARGUMENT, "BAD_INPUT"),
+        (
+            c.Add(jobs=(c.NewJob(task="t", schedule="\0"),)),
+            grpc.StatusCode.INVALID_ARGUMENT,
+            "BAD_INPUT",
+        ),
+        (c.Answer(hold=HOLD, cpu_ms=nan), grpc.StatusCode.INVALID_ARGUMENT, "BAD_INPUT"),
+        (
+            c.AnswerAll(answers=(c.Answer(hold=HOLD, wall_ms=inf),)),
+            grpc.StatusCode.INVALID_ARGUMENT,
+            "BAD_INPUT",
+        ),
+        (c.Answer(hold=HOLD, wall_ms=-1.0), grpc.StatusCode.INVALID_ARGUMENT, "BAD_INPUT"),
     ],
 )
 def test_errors_have_a_status_a_code_and_a_text(client, asked, status, code):
@@ -143,6 +157,28 @@ def test_a_cancelled_next_leaves_the_jobs_alone(client):
 
     until(lambda: client.ask(q.GetJob(job_id=job_id)).place is Place.READY)
     assert len(client.call("Next", message("NextRequest")(wait_ms=5_000)).jobs) == 1
+
+
+def test_calls_that_wait_end_when_the_server_is_drained():
+    """At once, with an empty reply: it is not an error."""
+    connection = StoreConnection(MemoryStore(), rng=lambda: 0.5)
+    (job_id,) = connection.ask(c.Add(jobs=(c.NewJob(task="other"),)))
+    served = Served(connection)
+    client = Client(served.port)
+    asked = {"Next": {"tasks": ["work"]}, "Wait": {"job_id": job_id}}
+    calls = [
+        client.channel.unary_unary(f"/{SERVICE.full_name}/{name}").future(
+            message(f"{name}Request")(wait_ms=600_000, **fields).SerializeToString()
+        )
+        for name, fields in asked.items()
+    ]
+    until(lambda: served.waiting_calls() == 2)
+
+    served.close()
+
+    assert [call.result(LONG_S) for call in calls] == [b"", b""]
+    client.channel.close()
+    connection.close()
 
 
 def test_health_and_reflection_answer(client):
@@ -203,7 +239,8 @@ class Worker:
 
     def __init__(self, client: Client, **start: Any) -> None:
         self._sent: SimpleQueue[Any] = SimpleQueue()
-        self._call = client.channel.stream_stream(f"/{SERVICE.full_name}/Work")(iter(self._sent.get, None))
+        method = client.channel.stream_stream(f"/{SERVICE.full_name}/Work")
+        self._call = method(iter(self._sent.get, None), metadata=client.metadata)
         self.say(start={"tasks": ["work"], "lease_ms": 60_000} | start)
 
     def say(self, **fields: Any) -> None:
@@ -253,6 +290,42 @@ def test_a_worker_gets_as_many_jobs_as_it_grants_credit_for(client):
     worker.say(received=[more[0].job.id], answers=[{"hold": holds[0]}])
     assert worker.hear().settled[0].error.code == "LEASE_LOST"
     worker.end()
+
+
+@pytest.fixture
+def no_claims(served, monkeypatch):
+    """An error that no claim expects."""
+    execute = served.connection.engine.execute
+
+    def fail(commands: Any, done: Any) -> None:
+        if any(isinstance(one, c.Claim) for one in commands):
+            raise OverflowError("what a row has")
+        execute(commands, done)
+
+    monkeypatch.setattr(served.connection.engine, "execute", fail)
+
+
+def test_of_an_unexpected_error_of_a_call_only_the_kind_is_told(no_claims, client, heard):
+    """To the client, and in the log."""
+    error = refused(lambda: client.call("Next"))
+
+    assert (error.code(), error.details()) == (
+        grpc.StatusCode.INTERNAL,
+        "the server failed: OverflowError",
+    )
+    assert heard.lines == ["a call failed: OverflowError"]
+
+
+def test_an_unexpected_error_of_its_claim_ends_the_stream_of_a_worker(no_claims, client):
+    """By a status, of which only the kind is told; its other commands go on."""
+    worker = Worker(client)
+    worker.say(credit=1)
+
+    error = refused(worker.hear)
+
+    assert (error.code(), "OverflowError" in error.details()) == (grpc.StatusCode.INTERNAL, True)
+    assert "row" not in error.details()
+    worker.cut()
 
 
 def test_jobs_that_have_not_arrived_are_released_when_a_worker_vanishes(client):

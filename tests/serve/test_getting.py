@@ -3,8 +3,13 @@
 import pytest
 
 from holdfast.core import commands as c
-from holdfast.core.job import Code
-from tests.queue_suite.tools import HOUR_MS
+from holdfast.core import queries as q
+from holdfast.core.job import Code, Place
+from holdfast.core.token import Scope, Token, hash_of, secret_of
+from holdfast.serve.bedrock.access import PortGuard
+from holdfast.serve.guard import Guard
+from tests.queue_suite.tools import HOUR_MS, until
+from tests.serve.clients import request
 
 NOTHING = "404 No job found"
 
@@ -209,3 +214,20 @@ def test_what_is_due_is_handed_out_from_then_on(client, clock):
     clock.advance(HOUR_MS)
 
     assert client.take()["jobID"] == job_id
+
+
+def test_a_token_that_is_revoked_gets_no_job_it_has_waited_for(served):
+    """The job is there for others."""
+    secret = secret_of("worker", bytes(24))
+    served.ask(c.CreateToken(token=Token(name="worker", scopes=(Scope.WORK,), hash=hash_of(secret))))
+    guard = Guard(served.committer, always=True)
+    served.server.guard = PortGuard(guard, tenant="", loopback=True)
+    with served.client() as client:
+        client.send(request("GetJob", name="foo", Connection="wait", token=secret))
+        until(lambda: bool(served.committer._submitter._waiter._claims))
+        served.ask(c.RevokeToken(name="worker"))
+        guard._known.clear()
+        (job_id,) = served.ask(c.Add(jobs=(c.NewJob(task="foo", data="{}"),)))
+
+        assert client.receive().status == "401 Unauthorized"
+    until(lambda: served.ask(q.GetJob(job_id=job_id)).place is Place.READY)

@@ -96,10 +96,10 @@ def test_tokens_hold_for_a_while_when_the_store_is_away(connection, clock, monke
     guard = Guard(connection, clock=clock)
     assert admit(guard, SECRET)
 
-    def away(_asked):
+    async def away(_asked):
         raise Unavailable("away")
 
-    monkeypatch.setattr(connection, "ask", away)
+    monkeypatch.setattr(connection, "ask_async", away)
     clock.now_s += GRACE_S - 1
     assert admit(guard, SECRET)
     with pytest.raises(Unavailable):

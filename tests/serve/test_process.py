@@ -202,6 +202,11 @@ def test_what_is_served_may_stand_in_a_file_or_in_the_environment(tmp_path, monk
             time.sleep(0.1)
         shown = json.loads(holdfast(tmp_path, "show", str(job_id), "--json", *store))
         assert (shown["state"], shown["result"]) == ("FINISHED", 8)
+        # The address of a store may have a password, and all users see the arguments of a process.
+        (worker,) = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+        arguments = Path(f"/proc/{worker}/cmdline").read_text()
+        assert "app:queue" in arguments
+        assert "other.db" not in arguments
         process.send_signal(signal.SIGTERM)
         assert process.wait(SECONDS) == 0
     assert not (tmp_path / "jobs.db").exists()

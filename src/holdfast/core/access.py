@@ -27,7 +27,6 @@ from .searching import ListTasks, SearchJobs
 from .sysid import TakeSysid
 from .token import Grant as Grant
 from .token import Scope as Scope
-from .worker import Served
 
 Asked = c.Command | q.Query
 A = TypeVar("A", bound=c.Command | q.Query)
@@ -41,8 +40,9 @@ ANY = tuple(Scope)
 # Queries that only a server itself may make.
 SERVER_ONLY: tuple[Scope, ...] = ()
 
-# The audit log of the dashboard: only the server writes to it.
-AUDIT_LOG = "holdfast.audit"
+# The audit logs of the dashboard, to which only the server writes: of each tenant's tokens, and of tokens for
+# all tenants. Both are kept under a tenant, the second under "", whose tokens may not read it.
+AUDIT_LOG, OPERATORS_LOG = "holdfast.audit", "holdfast.audit.operators"
 
 # Everything that a client without a token may do.
 EVERYTHING = Grant()
@@ -93,8 +93,14 @@ def _screen_token(grant: Grant, asked: c.CreateToken) -> c.CreateToken:
 
 
 def _screen_log(_grant: Grant, asked: Any) -> Any:
-    if asked.log == AUDIT_LOG:
-        raise Forbidden(f"only the server writes to the log {AUDIT_LOG}")
+    if asked.log in (AUDIT_LOG, OPERATORS_LOG):
+        raise Forbidden(f"only the server writes to the log {asked.log}")
+    return asked
+
+
+def _screen_read_log(grant: Grant, asked: q.ReadLog) -> q.ReadLog:
+    if asked.log == OPERATORS_LOG and grant.tenant is not None:
+        raise Forbidden(f"the log {OPERATORS_LOG} is for tokens of all tenants")
     return asked
 
 
@@ -112,6 +118,7 @@ _SCREENS: dict[type, Callable[[Grant, Any], Any]] = {
     c.AnswerAll: _screen_answers,
     c.Append: _screen_log,
     c.TrimLog: _screen_log,
+    q.ReadLog: _screen_read_log,
     c.CreateToken: _screen_token,
 }
 # Where the scopes depend on more than the type. A worker updates the job that it holds, and looks whether it
@@ -179,7 +186,7 @@ def _set_schedule(tenant: str, asked: c.SetSchedule) -> c.SetSchedule:
 
 
 def _enlist(tenant: str, asked: c.Enlist) -> c.Enlist:
-    serves = tuple(Served(tenant=_own(tenant, one.tenant), tasks=one.tasks) for one in asked.worker.serves)
+    serves = tuple(replace(one, tenant=_own(tenant, one.tenant)) for one in asked.worker.serves)
     return _tenant(tenant, replace(asked, worker=replace(asked.worker, serves=serves)))  # type: ignore[no-any-return]
 
 

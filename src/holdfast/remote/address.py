@@ -68,13 +68,15 @@ def _read(name: str) -> bytes:
 
 def parse(url: str) -> ServerAddress:
     """An address, or `BadInput`."""
+    # The query may have a secret.
+    shown = url.partition("?")[0]
     try:
         parts = urlsplit(url)
         port = parts.port or DEFAULT_PORT
     except ValueError:
-        raise BadInput("store", url, needed=NEEDED) from None
+        raise BadInput("store", shown, needed=NEEDED) from None
     if not parts.hostname or parts.path.strip("/"):
-        raise BadInput("store", url.partition("?")[0], needed=NEEDED)
+        raise BadInput("store", shown, needed=NEEDED)
     asked = dict(parse_qsl(parts.query))
     if unknown := asked.keys() - set(OPTIONS):
         raise BadInput("store option", min(unknown), needed=" or ".join(OPTIONS))

@@ -29,7 +29,7 @@ from ..store.common.outage import Outages
 from .address import ServerAddress
 from .ask import MESSAGE_ASKS, MESSAGE_BYTES, Ask, encoded
 from .idpool import IdPool, needs_ids
-from .settling import may_ask_again, question, settle, unsettled
+from .settling import may_ask_again, may_be_done, question, settle, unsettled
 
 # How long an unreachable server is retried before callers get an error.
 PATIENCE_S = 30.0
@@ -197,7 +197,9 @@ class Link:
     def _finish(self, done: Sequence[tuple[Ask, Any]]) -> None:
         """Pass replies to their callers."""
         told: list[Ticket] = []
-        for ask, reply in done:
+        for ask, heard in done:
+            is_open = ask.is_again and may_be_done(ask.asked, heard)
+            reply = unsettled(ask.asked, self._address) if is_open else heard
             if ask.is_again and (query := question(ask.asked, reply)) is not None:
                 self._look_up(ask, query, reply)
             elif ask.then is not None:
@@ -301,6 +303,8 @@ class Link:
         with self._news:
             lost, self._open = list(self._open.values()), {}
             self._received, self._cancelled = [], []
+            # A token of one tenant may use them only at the server process that has reserved them.
+            self._ids = IdPool()
             for ask in lost:
                 ask.is_again = True
             again = [one for ask in lost if may_ask_again(ask.asked) for one in self._apart(ask)]

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from ..core import commands as c
 from ..core import handler as h
-from ..core.errors import HoldfastError, LeaseLost, NotFound, Unsettled
+from ..core.errors import Forbidden, HoldfastError, LeaseLost, NotFound, Unsettled
 from ..core.job import Job, Place, State
 from ..core.managing import RunSchedule
 from ..core.queries import GetJob, Query
@@ -38,6 +38,14 @@ def may_ask_again(asked: c.Command | Query) -> bool:
     if isinstance(asked, c.Add):
         return bool(asked.ids) or all(new.id for new in asked.jobs)
     return not isinstance(asked, ONCE)
+
+
+def may_be_done(asked: c.Command | Query, reply: Any) -> bool:
+    """Whether an ask that was asked again, and refused, may have been done the first time.
+
+    A server that has started meanwhile does not know the ids that were reserved for a token of one tenant.
+    """
+    return isinstance(asked, c.Add) and isinstance(reply, Forbidden)
 
 
 def unsettled(asked: c.Command | Query, where: object) -> Unsettled:

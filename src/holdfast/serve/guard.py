@@ -14,16 +14,16 @@ import msgspec
 
 from ..core.access import EVERYTHING, Grant
 from ..core.errors import RateLimited, StoreError, Unauthenticated
-from ..core.queries import FindToken
+from ..core.queries import FindToken, GetTime
 from ..core.token import FRESH_S, Token, grant_of, name_in
-from ..engine.connection import Connection
+from ..engine.connection import OWN_THREADS, Connection
 from ..store.common.clock import monotonic_s
 
 GRACE_S = 30.0
 # Names that are remembered, known or not; and clients whose rate is.
 REMEMBERED = 10_000
-# How many tokens are looked up at once: a flood of unknown names must not take all threads.
-LOOKUPS = 4
+# How many tokens are looked up at once. Of many requests with the same token, the first look it up for all.
+LOOKUPS = OWN_THREADS[FindToken]
 # The same words for a wrong secret, an unknown name and a token that has expired: who guesses learns nothing.
 REFUSED = "the token is unknown, revoked or expired"
 MISSING = "a token is needed; `holdfast token create` makes one"
@@ -107,7 +107,7 @@ class Guard:
                 # Another request has read it meanwhile.
                 return known
             try:
-                found = await asyncio.to_thread(self._look_up, name)
+                found = await self._look_up(name)
             except StoreError:
                 if known is None or self._clock() - known.read_s >= GRACE_S:
                     raise
@@ -117,10 +117,10 @@ class Guard:
         self._known[name] = found
         return found
 
-    def _look_up(self, name: str) -> Known:
+    async def _look_up(self, name: str) -> Known:
         read_s = self._clock()
-        token: Token | None = self._connection.ask(FindToken(name=name))
-        return Known(token, self._connection.store.now_ms(), read_s)
+        token: Token | None = await self._connection.ask_async(FindToken(name=name))
+        return Known(token, await self._connection.ask_async(GetTime()), read_s)
 
 
 class Rates:

@@ -8,6 +8,7 @@ that ends by itself is started again, after a delay that doubles.
 """
 
 import asyncio
+import os
 import signal
 import sys
 from collections.abc import Callable, Sequence
@@ -17,6 +18,7 @@ from ..core import queries as q
 from ..core.errors import HoldfastError
 from ..engine.connection import Connection
 from ..store.common.clock import monotonic_s
+from ..work.options import SERVED_STORE
 
 FIRST_PAUSE_S, MOST_PAUSE_S = 1.0, 30.0
 # A worker that has run so long was well: the next pause is short again.
@@ -65,8 +67,9 @@ class WorkerProcess:
             await process.wait()
 
     async def _begin(self) -> asyncio.subprocess.Process:
-        words = ("-m", "holdfast", "worker", *self._arguments, "--store", self._store)
-        return await asyncio.create_subprocess_exec(sys.executable, *words)
+        words = ("-m", "holdfast", "worker", *self._arguments)
+        variables = os.environ | {SERVED_STORE: self._store}
+        return await asyncio.create_subprocess_exec(sys.executable, *words, env=variables)
 
     async def _keep_running(self) -> None:
         pause_s = FIRST_PAUSE_S

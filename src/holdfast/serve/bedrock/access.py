@@ -1,7 +1,7 @@
 """Access control of the job-command port by the `token` header."""
 
 from ...core.access import ADD, MANAGE, READ, WORK, Grant, Scope
-from ...core.errors import RateLimited, Unauthenticated
+from ...core.errors import RateLimited, StoreError, Unauthenticated
 from ..guard import Guard
 from .parameters import Headers, PortRefusal
 
@@ -9,6 +9,7 @@ TOKEN = "token"
 UNKNOWN = "401 Unauthorized"
 FORBIDDEN = "403 Forbidden"
 TOO_MANY = "429 Too Many Requests"
+UNREACHABLE = "502 The store cannot be reached"
 
 _SCOPES: dict[str, tuple[Scope, ...]] = {
     **dict.fromkeys(("createjob", "createjobs"), ADD),
@@ -26,14 +27,22 @@ class PortGuard:
 
     async def check(self, verb: str, headers: Headers, peer: str) -> None:
         """Raise a `PortRefusal` for a request that is not allowed."""
+        grant = await self.grant(headers)
         try:
-            grant = await self._guard.admit(headers.get(TOKEN), loopback=self._loopback, peer=peer)
-        except Unauthenticated as error:
-            raise PortRefusal(UNKNOWN, detail=str(error)) from None
+            self._guard.spend(grant, loopback=self._loopback, peer=peer)
         except RateLimited as error:
             raise PortRefusal(TOO_MANY, detail=str(error)) from None
         if not self._is_allowed(grant, verb):
             raise PortRefusal(FORBIDDEN, detail="the token is for another tenant, or lacks the scope")
+
+    async def grant(self, headers: Headers) -> Grant:
+        """What a request may do now, without counting it; raises a `PortRefusal`."""
+        try:
+            return await self._guard.grant(headers.get(TOKEN), loopback=self._loopback)
+        except Unauthenticated as error:
+            raise PortRefusal(UNKNOWN, detail=str(error)) from None
+        except StoreError as error:
+            raise PortRefusal(UNREACHABLE, detail=str(error)) from None
 
     def _is_allowed(self, grant: Grant, verb: str) -> bool:
         scopes = _SCOPES.get(verb.lower())

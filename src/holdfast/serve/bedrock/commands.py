@@ -201,8 +201,7 @@ async def query(port: Port, headers: p.Headers) -> PortReply:
     if len(text) > QUERY_BYTES:
         raise p.malformed("query")
     try:
-        async with port.querying:
-            return PortReply(await port.committer.ask_async(q.SelectJobs(text=text, tenant=port.tenant)))
+        return PortReply(await port.committer.ask_async(q.SelectJobs(text=text, tenant=port.tenant)))
     except QueryFailed as error:
         raise p.PortRefusal("502 Query failed", detail=str(error)) from None
 

@@ -22,8 +22,6 @@ class Port:
         self.committer = committer
         self.tenant = tenant
         self.lease_ms = lease_ms
-        # Few Query commands at a time, because they take long.
-        self.querying = asyncio.Semaphore(2)
         self._giving_back: set[asyncio.Task[None]] = set()
 
     async def ask(self, command: c.Command, *, wait_s: float = 0.0) -> Any:

@@ -17,7 +17,6 @@ from collections.abc import Awaitable, Callable, Sequence
 
 from ...core import commands as c
 from ...core.bounds import PORT_BUFFERED_BYTES, PORT_CONNECTIONS, PORT_PIPELINED, PORT_PIPELINED_BYTES
-from ...core.errors import StoreError
 from ...store.common.clock import monotonic_s
 from ..service import shown_address
 from . import parameters as p
@@ -38,7 +37,6 @@ LINGER_S = 2.0
 DRAIN_S = 10.0
 FULL = "503 Too many connections"
 BUSY = "503 Too much is being sent"
-UNREACHABLE = "502 The store cannot be reached"
 
 
 class PortServer:
@@ -110,13 +108,26 @@ class PortServer:
     async def carried_out(self, request: Request) -> PortReply:
         """Execute a request. An unexpected error fails only this request, and is logged."""
         try:
-            return await carry_out(self.port, request.verb, request.headers)
+            answered = await carry_out(self.port, request.verb, request.headers)
+            if answered.claimed and "wait" in p.connection(request.headers):
+                await self._check_again(request, answered)
+            return answered
         except p.PortRefusal:
             raise
         except Exception as error:
             # Without its text, which may contain data.
             self.log(f"a command failed: {type(error).__name__}")
             raise p.PortRefusal("500 Unhandled Exception") from error
+
+    async def _check_again(self, request: Request, answered: PortReply) -> None:
+        """Refuse a request that has waited, and release its jobs, if its token was revoked meanwhile."""
+        if self.guard is None:
+            return
+        try:
+            await self.guard.grant(request.headers)
+        except BaseException:
+            self.port.give_back(answered.claimed)
+            raise
 
     def _done(self, task: asyncio.Task[None]) -> None:
         self._forgotten.discard(task)
@@ -292,8 +303,6 @@ class PortConnection(asyncio.Protocol):
             await self._server.guard.check(request.verb, request.headers, self._peer)
         except p.PortRefusal as refusal:
             return refusal
-        except StoreError as error:
-            return p.PortRefusal(UNREACHABLE, detail=str(error))
         return None
 
     def _begun(self, request: Request) -> asyncio.Task[PortReply]:

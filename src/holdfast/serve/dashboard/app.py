@@ -8,8 +8,9 @@
 `holdfast serve` has it at `/`. In another application: `app.mount("/holdfast", dashboard(queue))`.
 """
 
+import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from typing import Any
 from urllib.parse import parse_qs, urlencode
 
@@ -21,7 +22,7 @@ from ...core import queries as q
 from ...core.access import Grant
 from ...core.bounds import DATA_BYTES, HTTP_BODY_BYTES
 from ...core.counting import counted
-from ...core.errors import Forbidden, HoldfastError, Unauthenticated
+from ...core.errors import BadInput, Forbidden, HoldfastError, Unauthenticated
 from ...core.token import grant_of, name_in
 from ...queue.base import BaseQueue
 from ...store.common.clock import system_clock
@@ -74,7 +75,9 @@ PAGES: dict[str, Callable[[View], Awaitable[PageOrResponse]]] = {
 # What is shown while the store is away.
 WITHOUT_STORE = (journal.journal,)
 # A form may contain the data of a job, each byte of it escaped.
-FORM_BYTES = 3 * DATA_BYTES
+FORM_BYTES, FORM_FIELDS = 3 * DATA_BYTES, 20_000
+# A token, and the address of the page to go to.
+SIGN_IN_BYTES = 16 * 1024
 NO_FORM_TOKEN = "this form is not of your session; go back, reload the page and try again"
 
 
@@ -92,7 +95,7 @@ class Dashboard:
         trials: HandlerTrials | None = None,
     ) -> None:
         self._exchange, self._store, self._is_tls, self._trials = exchange, store, is_tls, trials
-        self._sessions, self._live = Sessions(key), LivePages(exchange)
+        self._sessions, self._live = Sessions(key), LivePages(exchange, self._readmit)
         # Without it every client may do everything: an application around it checks who they are.
         self._sign_in = sign_in
 
@@ -113,13 +116,20 @@ class Dashboard:
     async def _admit(self, request: Request) -> tuple[Grant, SignIn | None]:
         if not self._sign_in:
             return Grant(), None
-        session = read_session(request.cookies.get(COOKIE))
-        if session is None or header_of(request, b"authorization") is not None:
+        session = _session_of(request)
+        if session is None:
             return await self._exchange.admit(request), None
         grant = await self._grant_of(session)
         peer = request.client.host if request.client else ""
         self._exchange.guard.spend(grant, loopback=self._exchange.loopback, peer=peer)
         return grant, session
+
+    async def _readmit(self, request: Request) -> None:
+        """Raise `Unauthenticated` if the token was revoked, or has expired, since the client was admitted."""
+        if not self._sign_in:
+            return
+        session = _session_of(request)
+        await (self._exchange.readmit(request) if session is None else self._grant_of(session))
 
     async def _grant_of(self, session: SignIn) -> Grant:
         """What the token of a session allows now; raises `Unauthenticated`."""
@@ -130,9 +140,7 @@ class Dashboard:
             raise Unauthenticated(REFUSED)
         return Grant(tenant=token.tenant, scopes=token.scopes, name=token.name)
 
-    async def _view(
-        self, request: Request, form_fields: Mapping[str, list[str]] | None = None, *, has_store: bool = True
-    ) -> View:
+    async def _view(self, request: Request, *, has_store: bool) -> View:
         grant, session = await self._admit(request)
         exchange = self._exchange
         return View(
@@ -145,51 +153,47 @@ class Dashboard:
             base=request.scope.get("root_path", ""),
             store=self._store,
             trials=self._trials,
-            form=form_fields or {},
         )
 
     # Pages and actions
 
     def _shown(self, page: Callable[[View], Awaitable[PageOrResponse]]) -> Callable[[Request], Any]:
         async def answer(request: Request) -> Response:
-            return await self._answer(request, page, None)
+            return await self._answer(request, page, sends_form=False)
 
         return answer
 
     def _done(self, act: Callable[[View], Awaitable[PageOrResponse]]) -> Callable[[Request], Any]:
         async def answer(request: Request) -> Response:
-            try:
-                fields = await self._form(request)
-            except HoldfastError as error:
-                return _problem(request, error, None)
-            return await self._answer(request, act, fields)
+            return await self._answer(request, act, sends_form=True)
 
         return answer
 
-    async def _form(self, request: Request) -> dict[str, list[str]]:
-        raw = await self._exchange.body(request)
-        if len(raw) > FORM_BYTES:
-            raise Refusal(413, "TOO_LARGE", f"the form has more than {FORM_BYTES:,} bytes")
+    async def _form(self, request: Request, *, max_bytes: int) -> dict[str, list[str]]:
         kind = (header_of(request, b"content-type") or "").partition(";")[0].strip()
         if kind != "application/x-www-form-urlencoded":
             raise Refusal(415, "CONTENT_TYPE", "forms are sent as application/x-www-form-urlencoded")
-        return parse_qs(raw.decode("utf-8", "replace"), keep_blank_values=True, max_num_fields=20_000)
+        text = (await self._exchange.body(request, max_bytes=max_bytes)).decode("utf-8", "replace")
+        try:
+            # In a thread: other requests must not wait for a form with megabytes of data.
+            return await asyncio.to_thread(parse_qs, text, keep_blank_values=True, max_num_fields=FORM_FIELDS)
+        except ValueError:
+            raise BadInput("fields of the form", "more", needed=f"at most {FORM_FIELDS:,}") from None
 
     async def _answer(
-        self,
-        request: Request,
-        answer: Callable[[View], Awaitable[PageOrResponse]],
-        fields: dict[str, list[str]] | None,
+        self, request: Request, answer: Callable[[View], Awaitable[PageOrResponse]], *, sends_form: bool
     ) -> Response:
         view: View | None = None
         try:
-            view = await self._view(request, fields, has_store=answer not in WITHOUT_STORE)
-            if fields is not None:
+            view = await self._view(request, has_store=answer not in WITHOUT_STORE)
+            if sends_form:
+                # Only now: a client without a token must not fill the memory.
+                view = replace(view, form=await self._form(request, max_bytes=FORM_BYTES))
                 self._check_form(view)
             made = await answer(view)
             return made if isinstance(made, Response) else render(view, _with_notice(view, made))
         except Unauthenticated as error:
-            return _to_sign_in(request) if fields is None else _problem(request, error, None)
+            return _problem(request, error, None) if sends_form else _to_sign_in(request)
         except HoldfastError as error:
             return _problem(request, error, view)
         except ClientDisconnect:
@@ -213,7 +217,7 @@ class Dashboard:
     async def _open_session(self, request: Request) -> Response:
         try:
             check_origin(request)
-            fields = await self._form(request)
+            fields = await self._form(request, max_bytes=SIGN_IN_BYTES)
             secret = fields.get("token", [""])[0].strip()
             name = name_in(secret)
             token, now_ms = await self._exchange.guard.find_token(name) if name else (None, 0)
@@ -222,6 +226,8 @@ class Dashboard:
             session = self._sessions.open(token.name, token.hash, now_ms=now_ms)
         except HoldfastError as error:
             return _problem(request, error, None)
+        except ClientDisconnect:
+            return Response(status_code=400)
         base = request.scope.get("root_path", "")
         there = fields.get("next", [""])[0]
         response = RedirectResponse(there if _is_own(base, there) else f"{base}/", 303, HEADERS)
@@ -241,6 +247,13 @@ class Dashboard:
         response = RedirectResponse(f"{base}/sign-in", 303, HEADERS)
         response.delete_cookie(COOKIE, path=f"{base}/")
         return response
+
+
+def _session_of(request: Request) -> SignIn | None:
+    """The session of the cookie; None: there is none, or the client shows a token itself."""
+    if header_of(request, b"authorization") is not None:
+        return None
+    return read_session(request.cookies.get(COOKIE))
 
 
 def check_origin(request: Request) -> None:

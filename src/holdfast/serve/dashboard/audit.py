@@ -7,7 +7,7 @@ import msgspec
 
 from ...core import commands as c
 from ...core import queries as q
-from ...core.access import AUDIT_LOG
+from ...core.access import AUDIT_LOG, OPERATORS_LOG
 from ...core.indexed import LogItem
 from ...core.job import Record
 from .view import View
@@ -35,18 +35,23 @@ async def record(view: View, action: str, **fields: Any) -> None:
     done = Action(at=view.now_ms, who=view.grant.name or "loopback", peer=peer, action=action, fields=fields)
     raw = msgspec.json.encode(done).decode()
     log.info("%s", raw)
+    name = OPERATORS_LOG if view.grant.tenant is None else AUDIT_LOG
     tenant, connection = view.grant.tenant or "", view.exchange.connection
-    asked = c.Append(log=AUDIT_LOG, tenant=tenant, items=(LogItem(data=raw),))
+    asked = c.Append(log=name, tenant=tenant, items=(LogItem(data=raw),))
     ((at, _),) = await connection.ask_async(asked)
     if at % TRIM_EVERY == 0 and at > KEPT:
-        await connection.ask_async(c.TrimLog(log=AUDIT_LOG, tenant=tenant, up_to=at - KEPT))
+        await connection.ask_async(c.TrimLog(log=name, tenant=tenant, up_to=at - KEPT))
 
 
 async def latest(view: View) -> list[Action]:
-    """The last actions, newest first."""
-    ends: q.LogPage = await view.ask(q.ReadLog(log=AUDIT_LOG, tenant=view.one_tenant))
+    """The last actions, newest first; those of operators only where all tenants are shown."""
+    names = (AUDIT_LOG,) if view.tenant is not None else (OPERATORS_LOG, AUDIT_LOG)
+    found = [action for name in names for action in await _latest_of(view, name)]
+    return sorted(found, key=lambda action: action.at, reverse=True)[:SHOWN]
+
+
+async def _latest_of(view: View, name: str) -> list[Action]:
+    ends: q.LogPage = await view.ask(q.ReadLog(log=name, tenant=view.one_tenant))
     after = max(ends.ends.head - SHOWN, ends.ends.trimmed)
-    page: q.LogPage = await view.ask(
-        q.ReadLog(log=AUDIT_LOG, tenant=view.one_tenant, after=after, limit=SHOWN)
-    )
+    page: q.LogPage = await view.ask(q.ReadLog(log=name, tenant=view.one_tenant, after=after, limit=SHOWN))
     return [msgspec.json.decode(row.body, type=Action) for row in reversed(page.items)]

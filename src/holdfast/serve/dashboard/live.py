@@ -6,14 +6,17 @@
 All pages of one tenant share one read of the store a second, however many are open.
 """
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import aclosing
+from functools import partial
 
-from starlette.responses import Response, StreamingResponse
+from starlette.requests import Request
+from starlette.responses import Response
 
 from ...core import queries as q
 from ...core.access import confine
-from ..http.events import Feeds, job_stream
-from ..http.exchange import EVENTS, Exchange
+from ..http.events import Feeds, event_response, job_stream
+from ..http.exchange import Exchange
 from .layout import HEADERS
 from .view import View, read_job_id
 
@@ -25,8 +28,8 @@ HELLO = b"retry: 3000\n\n"
 class LivePages:
     """The events of one server."""
 
-    def __init__(self, exchange: Exchange) -> None:
-        self._exchange, self._feeds = exchange, Feeds(exchange)
+    def __init__(self, exchange: Exchange, readmit: Callable[[Request], Awaitable[None]]) -> None:
+        self._exchange, self._feeds, self._readmit = exchange, Feeds(exchange), readmit
 
     async def stream(self, view: View) -> Response:
         """The events for one page."""
@@ -37,17 +40,18 @@ class LivePages:
         else:
             asked = q.GetOverview(tenant=view.tenant, only_own=view.tenant is not None)
             events = self._feeds.stream(confine(view.grant, asked))
-        return StreamingResponse(_changes(events), headers=HEADERS, media_type=EVENTS)
+        return event_response(_changes(events), partial(self._readmit, view.request), headers=HEADERS)
 
 
-async def _changes(events: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+async def _changes(events: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
     """An event for each change; the first, which tells how things are, is none."""
     is_first = True
     yield HELLO
-    async for event in events:
-        if event.startswith(b":"):
-            yield event
-        elif is_first:
-            is_first = False
-        else:
-            yield CHANGED
+    async with aclosing(events):
+        async for event in events:
+            if event.startswith(b":"):
+                yield event
+            elif is_first:
+                is_first = False
+            else:
+                yield CHANGED

@@ -14,6 +14,7 @@ from hashlib import sha256
 import msgspec
 
 from ...core.bounds import HOUR_MS
+from ...core.token import is_token_name
 
 COOKIE = "holdfast_session"
 SESSION_MS = 12 * HOUR_MS
@@ -48,7 +49,8 @@ class Sessions:
     def holds(self, session: SignIn, token_hash: str, *, now_ms: int) -> bool:
         """Whether a session is ours, of the token as it is now, and not over."""
         mac = self._mac("session", session.name, str(session.expires_ms), token_hash)
-        return hmac.compare_digest(mac, session.mac) and now_ms < session.expires_ms
+        said = session.mac.encode(errors="replace")
+        return hmac.compare_digest(mac.encode(), said) and now_ms < session.expires_ms
 
     def form_token(self, session: SignIn | None, grant_name: str) -> str:
         """What each form of a session must contain."""
@@ -66,6 +68,8 @@ class Sessions:
 def read_session(value: str | None) -> SignIn | None:
     """The session that a cookie tells of; None: there is none."""
     parts = (value or "").split("~")
-    if len(parts) != 3 or not parts[1].isascii() or not parts[1].isdigit() or len(parts[1]) > 15:
+    if len(parts) != 3 or not is_token_name(parts[0]):
+        return None
+    if not parts[1].isascii() or not parts[1].isdigit() or len(parts[1]) > 15:
         return None
     return SignIn(parts[0], int(parts[1]), parts[2])

@@ -1,22 +1,25 @@
 """Authentication and errors, for all calls of the gRPC server."""
 
 from collections.abc import Callable, Iterable
+from itertools import chain
 from typing import Any, NoReturn, TypeVar
 
 import grpc
 from google.protobuf.message import DecodeError
 
+from ...core import commands as c
 from ...core import errors as e
 from ...core.access import Grant, confine
 from ...core.bounds import BATCH_JOBS, LOG_PAGE_ITEMS, PAGE_JOBS
-from ...core.checks import check_command, check_whole
-from ...core.commands import Add, Command
+from ...core.checks import check_command, check_json, check_whole, data_of
+from ...core.commands import Command
 from ...core.errors import BadInput, HoldfastError, TooLarge, Unauthenticated
-from ...core.ids import FIRST_SYSID, SLOTS, IdRange, unpack
 from ...core.incoming import check_incoming
+from ...core.job import Body
 from ...core.queries import Query, ReadLog
 from ...proto.verbs import encode_error
 from ..guard import Guard
+from .lending import Lending
 
 A = TypeVar("A", bound=Command | Query)
 
@@ -44,13 +47,23 @@ STATUSES: dict[type[HoldfastError], Any] = {
     e.Unavailable: _STATUS.UNAVAILABLE,
     e.StoreError: _STATUS.INTERNAL,
 }
+# The bodies of each command that has some.
+BODIES: dict[type[Command], Callable[[Any], Iterable[Body | None]]] = {
+    c.Add: lambda asked: chain(chain.from_iterable(map(data_of, asked.jobs)), asked.more),
+    c.SetSchedule: lambda asked: data_of(asked.job),
+    c.Answer: lambda asked: (asked.result, asked.data),
+    c.AnswerAll: lambda asked: (body for one in asked.answers for body in (one.result, one.data)),
+    c.Step: lambda asked: (asked.result,),
+    c.Update: lambda asked: (asked.data,),
+    c.Append: lambda asked: (item.data for item in asked.items),
+}
 
 
 class Caller:
     """The client at the other end of one call."""
 
-    def __init__(self, guard: Guard, context: Any, *, loopback: bool) -> None:
-        self._guard, self._loopback = guard, loopback
+    def __init__(self, guard: Guard, lending: Lending, context: Any, *, loopback: bool) -> None:
+        self._guard, self.lending, self._loopback = guard, lending, loopback
         self._peer = str(context.peer())
         given = dict(context.invocation_metadata() or ()).get("authorization", "")
         self.secret = given.removeprefix("Bearer ").strip() if isinstance(given, str) else None
@@ -59,6 +72,10 @@ class Caller:
         """What the client may do now; raises `Unauthenticated` or `RateLimited`."""
         peer = self._peer.rpartition(":")[0]
         return await self._guard.admit(self.secret or None, loopback=self._loopback, peer=peer)
+
+    async def check_token(self) -> None:
+        """Raise `Unauthenticated` unless the token holds, still: the client may have waited for long."""
+        await self._guard.grant(self.secret or None, loopback=self._loopback)
 
 
 def parse(kind: Any, raw: bytes) -> Any:
@@ -69,17 +86,21 @@ def parse(kind: Any, raw: bytes) -> Any:
         raise BadInput("message", f"{len(raw):,} bytes", needed=f"a {kind.DESCRIPTOR.name}") from None
 
 
-def allowed(grant: Grant, asked: A, *, lent: "Lent | None" = None, now_ms: Callable[[], int]) -> A:
-    """What was asked for, checked and kept to what the client may do; `lent` are ids that it was given."""
+def allowed(grant: Grant, asked: A, lending: Lending | None = None) -> A:
+    """What was asked for, checked and kept to what the client may do; `lending` knows the ids it may use."""
     check_incoming(asked)
     if isinstance(asked, Command):
         check_command(asked)
+        if (bodies := BODIES.get(type(asked))) is not None:
+            for body in bodies(asked):
+                check_json("body", body)
     else:
         _check_query(asked)
     is_own = (
         grant.tenant is not None
-        and isinstance(asked, Add)
-        and ((lent is not None and lent.has(asked.ids)) or _are_past(asked.ids, now_ms()))
+        and isinstance(asked, c.Add)
+        and lending is not None
+        and lending.has(grant.tenant, asked.ids)
     )
     return confine(grant, asked, ids_are_own=is_own)
 
@@ -89,28 +110,6 @@ def _check_query(query: Query) -> None:
         check_whole("limit", limit, 0, LOG_PAGE_ITEMS if isinstance(query, ReadLog) else PAGE_JOBS)
     if (job_ids := getattr(query, "job_ids", None)) is not None and len(job_ids) > BATCH_JOBS:
         raise TooLarge("job_ids", f"{len(job_ids):,} ids", needed=f"at most {BATCH_JOBS:,}")
-
-
-def _are_past(ids: tuple[int, ...], now_ms: int) -> bool:
-    """Whether these are ids that no process makes any more, nor a schedule."""
-    return all(one.sysid >= FIRST_SYSID and one.time_ms < now_ms for one in map(unpack, ids))
-
-
-class Lent:
-    """The ids that a client was given last: they may still be ahead of the clock."""
-
-    def __init__(self) -> None:
-        self._before: set[int] = set()
-        self._last: set[int] = set()
-
-    def add(self, ranges: Iterable[IdRange]) -> None:
-        """Note ids that are given out now."""
-        self._before = self._last
-        self._last = {one.first // SLOTS + at for one in ranges for at in range(one.count)}
-
-    def has(self, ids: Iterable[int]) -> bool:
-        """Whether all of these were given out, in whatever slot."""
-        return all((bare := job_id // SLOTS) in self._last or bare in self._before for job_id in ids)
 
 
 async def abort(context: Any, error: Exception) -> NoReturn:

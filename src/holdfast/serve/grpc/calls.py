@@ -1,6 +1,7 @@
 """The unary calls: each decodes, asks once, encodes. `Next` and `Wait` are a claim and an Await that wait."""
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -12,6 +13,7 @@ from ...core.access import Grant
 from ...core.bounds import DEFAULT_LEASE_MS, SECOND_MS
 from ...core.commands import Command
 from ...core.errors import BadInput, HoldfastError
+from ...core.ids import IdRange
 from ...core.queries import Query
 from ...engine.connection import Connection
 from ...engine.ticket import Ticket
@@ -20,7 +22,10 @@ from ...proto.verbs import BY_NAME, VERBS, Verb
 from ...queue import tracing
 from ..asking import Asking
 from .admission import Caller, abort, allowed, parse
+from .lending import Lending, Lent
 from .stream import MOST_WAIT_S
+
+log = logging.getLogger("holdfast.serve")
 
 Call = Callable[[Any, Any], Awaitable[bytes]]
 MakeCaller = Callable[[Any], Caller]
@@ -34,9 +39,14 @@ NextRequest, WaitRequest = message("NextRequest"), message("WaitRequest")
 class Calls:
     """The unary calls."""
 
-    def __init__(self, connection: Connection, caller: MakeCaller) -> None:
-        self._connection, self._caller = connection, caller
+    def __init__(self, connection: Connection, caller: MakeCaller, lending: Lending) -> None:
+        self._connection, self._caller, self._lending = connection, caller, lending
+        # By tenant what its calls have reserved.
+        self._lent: dict[str, Lent] = {}
         self._asking = Asking(connection)
+        # The tasks of calls that wait.
+        self._waiting: set[asyncio.Task[Any]] = set()
+        self._is_draining = False
         self.all: dict[str, Call] = {name: self._call(verb, _reads(verb)) for name, verb in BY_NAME.items()}
         self.all["Next"] = self._call(VERBS[c.Claim], _read_next)
         self.all["Wait"] = self._call(VERBS[c.Await], _read_wait)
@@ -45,30 +55,71 @@ class Calls:
         async def call(_requests: Any, context: Any) -> bytes:
             try:
                 # Before the message is read: a client without a token must not fill the memory.
-                grant = await self._caller(context).admit()
+                caller = self._caller(context)
+                grant = await caller.admit()
                 asked, wait_s = read(await _message(context))
-                reply = await self._ask(context, grant, asked, wait_s)
+                reply = await self._ask(context, caller, grant, asked, wait_s)
                 encoded: bytes = verb.reply(**verb.encode_reply(reply)).SerializeToString()
                 return encoded
             except HoldfastError as error:
                 await abort(context, error)
+            except Exception as error:
+                # Its type alone: there may be data in its text.
+                log.error("a call failed: %s", type(error).__name__)
+                await abort(context, error)
 
         return call
 
-    async def _ask(self, context: Any, grant: Grant, asked: Command | Query, wait_s: float) -> Any:
+    def drain(self) -> None:
+        """End the calls that wait, with an empty reply."""
+        self._is_draining = True
+        for task in self._waiting:
+            task.cancel()
+
+    async def _ask(
+        self, context: Any, caller: Caller, grant: Grant, asked: Command | Query, wait_s: float
+    ) -> Any:
         if isinstance(asked, c.Add):
             sent = dict(context.invocation_metadata() or ()).get("traceparent")
             parent = tracing.traceparent_for(sent if isinstance(sent, str) else None)
             asked = replace(asked, jobs=tracing.mark(asked.jobs, parent))
-        kept = allowed(grant, asked, now_ms=self._connection.store.now_ms)
+        kept = allowed(grant, asked, self._lending)
         left_s = context.time_remaining()
         wait_s = min(wait_s, MOST_WAIT_S, MOST_WAIT_S if left_s is None else left_s)
-        reply = await self._asking.ask_async(kept, wait_s=wait_s)
-        if isinstance(kept, c.Claim) and context.cancelled():
-            # The client went away in the moment in which its jobs came.
-            self._connection.submit_all([Ticket(c.Release(hold=c.hold_of(one.job))) for one in reply])
-            raise asyncio.CancelledError
+        reply = await self._wait(context, kept, wait_s) if wait_s > 0 else await self._asking.ask_async(kept)
+        if isinstance(kept, c.ReserveIds) and grant.tenant is not None:
+            self._lend(grant.tenant, reply)
+        try:
+            if wait_s > 0:
+                await caller.check_token()
+            if isinstance(kept, c.Claim) and context.cancelled():
+                # The client went away in the moment in which its jobs came.
+                raise asyncio.CancelledError
+        except BaseException:
+            if isinstance(kept, c.Claim):
+                self._connection.submit_all([Ticket(c.Release(hold=c.hold_of(one.job))) for one in reply])
+            raise
         return reply
+
+    async def _wait(self, context: Any, asked: Command | Query, wait_s: float) -> Any:
+        """The reply to a claim or an Await; empty when the server is drained."""
+        task = asyncio.current_task()
+        assert task is not None
+        self._waiting.add(task)
+        try:
+            return await self._asking.ask_async(asked, wait_s=0.0 if self._is_draining else wait_s)
+        except asyncio.CancelledError:
+            if not self._is_draining or context.cancelled():
+                raise
+            task.uncancel()
+            return [] if isinstance(asked, c.Claim) else None
+        finally:
+            self._waiting.discard(task)
+
+    def _lend(self, tenant: str, ranges: list[IdRange]) -> None:
+        if tenant not in self._lent:
+            self._lent[tenant] = self._lending.open(tenant)
+        self._lent[tenant].add(ranges)
 
 
 async def _message(context: Any) -> bytes:

@@ -18,6 +18,7 @@ from ..guard import Guard
 from ..service import DRAIN_S, ListenAddress, is_loopback
 from .admission import Caller
 from .calls import Calls
+from .lending import Lending
 from .session import WorkerSession
 from .stream import Stream
 from .work import Work
@@ -65,6 +66,8 @@ class GrpcService:
         self.where = str(address)
         self._credentials = None if tls is None else _credentials(tls)
         self._loopback = is_loopback(address.host)
+        self._lending = Lending()
+        self._calls = Calls(connection, self._caller, self._lending)
         self._streams: set[Stream] = set()
         self._server: Any = None
         self._health: Any = None
@@ -99,6 +102,7 @@ class GrpcService:
         stopping = asyncio.create_task(self._server.stop(DRAIN_S))
         # Refuse new streams first, so that none starts after the last one was drained.
         await asyncio.sleep(0)
+        self._calls.drain()
         for stream in list(self._streams):
             stream.drain()
         await stopping
@@ -107,14 +111,14 @@ class GrpcService:
         found: dict[str, Any] = {
             # For clients these are unary: the server reads the one message after it has admitted the client.
             name: grpc.stream_unary_rpc_method_handler(call)
-            for name, call in Calls(self._connection, self._caller).all.items()
+            for name, call in self._calls.all.items()
         }
         for name, kind in STREAMS.items():
             found[name] = grpc.stream_stream_rpc_method_handler(self._stream(kind))
         return {f"/{SERVICE.full_name}/{name}": handler for name, handler in found.items()}
 
     def _caller(self, context: Any) -> Caller:
-        return Caller(self._guard, context, loopback=self._loopback)
+        return Caller(self._guard, self._lending, context, loopback=self._loopback)
 
     def _stream(self, kind: type[Stream]) -> Callable[[Any, Any], Awaitable[None]]:
         async def serve(_requests: Any, context: Any) -> None:

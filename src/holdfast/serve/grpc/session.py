@@ -9,7 +9,8 @@ from ...core.commands import Command
 from ...core.errors import BadInput, HoldfastError, TooLarge
 from ...proto.messages import Asks, Replies
 from ...proto.verbs import BY_FIELD, Verb, encode_error
-from .admission import Lent, allowed, parse
+from .admission import allowed, parse
+from .lending import Lent
 from .stream import MESSAGE_ASKS, MESSAGE_BYTES, MESSAGE_REPLIES, Call, Stream, wait_s_of, weight_of
 
 # What a client receives at the most.
@@ -25,12 +26,14 @@ class WorkerSession(Stream):
         super().__init__(*args)
         self._outbox: deque[tuple[int, Verb | None, Any]] = deque()
         self._calls: dict[int, Call] = {}
-        self._lent = Lent()
+        self._tenant: str | None = None
+        self._lent: Lent | None = None
         self._is_listening = self._has_changed = False
 
     async def take(self, raw: bytes, grant: Grant) -> None:
         """Do what a message asks for."""
         sent = parse(Asks, raw)
+        self._tenant = grant.tenant
         if len(sent.asks) > MESSAGE_ASKS:
             raise TooLarge(
                 "asks", f"{len(sent.asks):,} asks", needed=f"at most {MESSAGE_ASKS:,} in a message"
@@ -56,7 +59,7 @@ class WorkerSession(Stream):
             raise BadInput("asked", None, needed="a command or query that this server knows")
         verb = BY_FIELD[field]
         asked = verb.decode(getattr(ask, field))
-        kept = allowed(grant, asked, lent=self._lent, now_ms=self._connection.store.now_ms)
+        kept = allowed(grant, asked, self._caller.lending)
         if not isinstance(kept, Command):
             self.query(kept, (ask.number, verb))
             return
@@ -64,11 +67,6 @@ class WorkerSession(Stream):
         if isinstance(kept, c.Claim | c.Await):
             self._calls[ask.number] = call
         calls.append(call)
-
-    def refuse(self, raw: bytes, error: HoldfastError) -> None:
-        """Reply an error to all asks of a message."""
-        for ask in parse(Asks, raw).asks:
-            self._put(ask.number, None, error)
 
     def _cancel(self, number: int) -> None:
         """The client no longer wants the reply to an ask: what it claims is given back."""
@@ -87,7 +85,8 @@ class WorkerSession(Stream):
                     self.release([one.job for one in reply])
                     return
                 self.unreceived[number] = [one.job for one in reply]
-        if verb.kind is c.ReserveIds and isinstance(reply, list):
+        if verb.kind is c.ReserveIds and isinstance(reply, list) and self._tenant is not None:
+            self._lent = self._lent or self._caller.lending.open(self._tenant)
             self._lent.add(reply)
         self._put(number, verb, reply)
 
@@ -101,7 +100,7 @@ class WorkerSession(Stream):
         if not self._outbox and not self._has_changed:
             return None
         replies: list[dict[str, Any]] = []
-        size, has_jobs = 0, False
+        size, was_awaited = 0, False
         while self._outbox and len(replies) < MESSAGE_REPLIES and size < MESSAGE_BYTES:
             number, verb, reply = self._outbox.popleft()
             self.unsent -= weight_of(reply)
@@ -109,8 +108,10 @@ class WorkerSession(Stream):
                 replies.append({"number": number, "error": encode_error(reply)})
                 continue
             replies.append({"number": number, verb.field: verb.encode_reply(reply)})
-            if verb.kind is c.Claim and reply:
-                has_jobs, size = True, size + sum(len(one.data) for one in reply)
+            if (verb.kind is c.Claim or verb.kind is c.Await) and reply:
+                was_awaited = True
+            if verb.kind is c.Claim:
+                size += sum(len(one.data) for one in reply)
         message = Replies(replies=replies, changed=self._has_changed)
         self._has_changed = False
         raw: bytes = message.SerializeToString()
@@ -118,7 +119,7 @@ class WorkerSession(Stream):
             error = TooLarge("reply", f"{len(raw):,} bytes", needed=f"at most {REPLY_BYTES:,}; ask for fewer")
             told = [{"number": replies[0]["number"], "error": encode_error(error)}]
             raw = Replies(replies=told).SerializeToString()
-        return raw, has_jobs
+        return raw, was_awaited
 
     def _listen(self, on: bool) -> None:
         if on != self._is_listening:
@@ -141,3 +142,5 @@ class WorkerSession(Stream):
         """Listen no more, and drop what was not sent."""
         self._listen(False)
         self._outbox.clear()
+        if self._lent is not None:
+            self._lent.is_over = True

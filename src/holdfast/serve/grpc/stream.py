@@ -75,7 +75,7 @@ class Stream:
         # How much the outbox has that was not sent, in KB or replies; see `weight_of`.
         self.unsent = 0
         self._ended = self._is_given_up = False
-        self._failure: HoldfastError | None = None
+        self._failure: Exception | None = None
 
     # What a stream is made of
 
@@ -83,16 +83,12 @@ class Stream:
         """Do what a message asks for."""
         raise NotImplementedError
 
-    def refuse(self, raw: bytes, error: HoldfastError) -> None:
-        """Reply an error to all that a message asks for."""
-        raise NotImplementedError
-
     def replied(self, note: Any, reply: Any) -> None:
         """Put a reply into the outbox; `note` is what was said when it was asked for."""
         raise NotImplementedError
 
     def next_message(self) -> tuple[bytes, bool] | None:
-        """The next message of the outbox, and whether it has jobs; None: there is none."""
+        """The next message of the outbox, and whether it has what was waited for; None: there is none."""
         raise NotImplementedError
 
     def close(self) -> None:
@@ -107,7 +103,7 @@ class Stream:
         """Serve until the client ends the stream, is cut off, or the server is drained."""
         try:
             # Before anything is read: a client without a token must not fill the memory.
-            await self._check_token()
+            await self._caller.check_token()
         except HoldfastError as error:
             await abort(self._context, error)
         reading = asyncio.create_task(self._read())
@@ -122,7 +118,7 @@ class Stream:
                 reading.result()
             await self._settle(writing)
             if self._failure is not None:
-                raise self._failure
+                await abort(self._context, self._failure)
         except HoldfastError as error:
             await abort(self._context, error)
         finally:
@@ -134,7 +130,7 @@ class Stream:
         """Accept no more requests, answer the running ones, and end the stream; the client reconnects."""
         self._draining.set()
 
-    def fail(self, error: HoldfastError) -> None:
+    def fail(self, error: Exception) -> None:
         """End the stream with an error."""
         self._failure = error
         self._draining.set()
@@ -174,15 +170,21 @@ class Stream:
 
     async def _read(self) -> None:
         while (raw := await self._context.read()) is not grpc.aio.EOF:
-            try:
-                grant = await self._caller.admit()
-            except RateLimited as error:
-                self.refuse(raw, error)
-                continue
-            await self.take(raw, grant)
+            await self.take(raw, await self._admit())
             while self._is_full() or self._is_given_up:
                 self._has_room.clear()
                 await self._has_room.wait()
+
+    async def _admit(self) -> Grant:
+        """What the client may do. One that sends too much is slowed down: no message is refused as a whole.
+
+        Beside its requests a message says which jobs have arrived; without that they would run twice.
+        """
+        while True:
+            try:
+                return await self._caller.admit()
+            except RateLimited as error:
+                await asyncio.sleep(error.after_s)
 
     def _is_full(self) -> bool:
         return len(self._pending) + QUERY_WEIGHT * len(self._queries) + self.unsent > MOST_PENDING
@@ -261,9 +263,9 @@ class Stream:
         while True:
             await self._has_news.wait()
             while (found := self.next_message()) is not None:
-                raw, has_jobs = found
-                if has_jobs and self._caller.secret:
-                    await self._check_token()
+                raw, was_awaited = found
+                if was_awaited and self._caller.secret:
+                    await self._caller.check_token()
                 await self._send(raw)
                 self._has_room.set()
             self._has_news.clear()
@@ -282,13 +284,6 @@ class Stream:
         """Let go of a client that does not read. Its status can be sent only once it has read again."""
         self._is_given_up = True
         self._end()
-
-    async def _check_token(self) -> None:
-        """Raise `Unauthenticated` unless the token holds, still: a claim may have waited for long."""
-        try:
-            await self._caller.admit()
-        except RateLimited:
-            pass
 
 
 def weight_of(reply: Any) -> int:

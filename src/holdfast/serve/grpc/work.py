@@ -50,7 +50,7 @@ class Work(Stream):
                 self._say(verb.decode(one), grant, calls)
         if calls:
             self.submit(calls)
-        self._granted = allowed(grant, self._wanted, now_ms=self._connection.store.now_ms)
+        self._granted = allowed(grant, self._wanted)
         self._claim()
 
     def _start(self, start: Any) -> None:
@@ -63,7 +63,7 @@ class Work(Stream):
         hold = asked.hold
         self.unreceived.pop(hold.job_id, None)
         try:
-            kept = allowed(grant, asked, now_ms=self._connection.store.now_ms)
+            kept = allowed(grant, asked)
             calls.append(Call(self.with_held(kept), self, hold))
         except HoldfastError as error:
             self._settle_hold(hold, error)
@@ -88,20 +88,13 @@ class Work(Stream):
         )
         self.submit([Call(command, self, command, wait_s=MOST_WAIT_S)])
 
-    def refuse(self, raw: bytes, error: HoldfastError) -> None:
-        """Reply an error to all that a message says."""
-        sent = parse(FromWorker, raw)
-        for field, verb in SAID.items():
-            for one in getattr(sent, field):
-                self._settle_hold(verb.decode(one).hold, error)
-
     def replied(self, note: Any, reply: Any) -> None:
         """Put jobs, or what became of an answer, into the outbox."""
         if not isinstance(note, c.Claim):
             self._settle_hold(note, reply)
             return
         self._is_claiming = False
-        if isinstance(reply, HoldfastError):
+        if isinstance(reply, Exception):
             # Told by the status of the stream; the worker opens another.
             self.fail(reply)
             return

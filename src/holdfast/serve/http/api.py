@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -53,7 +54,7 @@ def application(exchange: Exchange) -> Router:
 
     async def events(exchange: Exchange, request: Request, grant: Grant) -> Response:
         asked = confine(grant, q.GetOverview(tenant=_tenant(request)))
-        return event_response(exchange, request, feeds.stream(asked))
+        return event_response(feeds.stream(asked), partial(exchange.readmit, request))
 
     endpoints = [
         *SPECIAL,

@@ -7,8 +7,9 @@ The streams of one tenant share one look at the store a second, however many job
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -35,21 +36,24 @@ def _event(name: str, data: bytes) -> bytes:
 
 
 def event_response(
-    exchange: Exchange, request: Request, events: AsyncGenerator[bytes, None]
+    events: AsyncGenerator[bytes, None],
+    readmit: Callable[[], Awaitable[None]],
+    *,
+    headers: dict[str, str] = NO_CACHE,
 ) -> StreamingResponse:
-    """A response of events, as long as the client's token holds."""
+    """A response of events, as long as the client's token holds: `readmit` raises when it does not."""
 
     async def while_admitted() -> AsyncIterator[bytes]:
         async with aclosing(events):
             async for one in events:
                 try:
-                    await exchange.readmit(request)
+                    await readmit()
                 except HoldfastError as error:
                     yield _event("problem", problem(status_of(error), error.code, str(error)))
                     return
                 yield one
 
-    return StreamingResponse(while_admitted(), headers=NO_CACHE, media_type=EVENTS)
+    return StreamingResponse(while_admitted(), headers=headers, media_type=EVENTS)
 
 
 class Feeds:
@@ -136,10 +140,10 @@ async def job_events(exchange: Exchange, request: Request, grant: Grant) -> Resp
     asked = confine(grant, q.GetJob(job_id=read_id(request.path_params["job_id"])))
     # Before the stream begins: an unknown job is a problem, not an event.
     await exchange.connection.ask_async(asked)
-    return StreamingResponse(job_stream(exchange, asked), headers=NO_CACHE, media_type=EVENTS)
+    return event_response(job_stream(exchange, asked), partial(exchange.readmit, request))
 
 
-async def job_stream(exchange: Exchange, asked: q.GetJob) -> AsyncIterator[bytes]:
+async def job_stream(exchange: Exchange, asked: q.GetJob) -> AsyncGenerator[bytes, None]:
     """A job at each change, until it has ended or is gone."""
     write: Any = form_of(Job).write
     version, silent_s = 0, 0.0

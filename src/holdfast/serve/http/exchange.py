@@ -74,11 +74,15 @@ class Exchange:
         scheme, _, secret = header.partition(" ")
         return secret.strip() if scheme.lower() == "bearer" else ""
 
-    async def body(self, request: Request) -> bytes:
-        """The whole body, if it is not too large, nor all that are being read together."""
+    async def body(self, request: Request, *, max_bytes: int | None = None) -> bytes:
+        """The whole body, if it is not too large, nor all that are being read together.
+
+        `max_bytes` may be less than the limit of the server.
+        """
+        max_bytes = min(self.max_body_bytes, self.max_body_bytes if max_bytes is None else max_bytes)
         length = header_of(request, b"content-length") or "0"
-        if length.isdigit() and int(length) > self.max_body_bytes:
-            raise self._too_large()
+        if length.isdigit() and int(length) > max_bytes:
+            raise _too_large(max_bytes)
         size, parts, is_whole = 0, [], False
         try:
             while not is_whole:
@@ -88,8 +92,8 @@ class Exchange:
                 part, is_whole = message.get("body", b""), not message.get("more_body", False)
                 size += len(part)
                 self.buffered += len(part)
-                if size > self.max_body_bytes:
-                    raise self._too_large()
+                if size > max_bytes:
+                    raise _too_large(max_bytes)
                 if self.buffered > HTTP_BUFFERED_BYTES:
                     text = "too much is being sent to the server; try again"
                     raise Refusal(503, "BUSY", text, {"Connection": "close", "Retry-After": "1"})
@@ -97,11 +101,6 @@ class Exchange:
         finally:
             self.buffered -= size
         return b"".join(parts)
-
-    def _too_large(self) -> Refusal:
-        # The rest is not read: the connection ends with the reply.
-        text = f"the body has more than {self.max_body_bytes:,} bytes"
-        return Refusal(413, "TOO_LARGE", text, {"Connection": "close"})
 
     def ask(
         self, grant: Grant, asked: c.Command | q.Query, *, wait_s: float = 0.0, ids_are_own: bool = False
@@ -116,12 +115,14 @@ class Exchange:
     async def wait(self, request: Request, work: Awaitable[T], otherwise: T) -> T:
         """What is waited for; given up when the client goes away, `otherwise` when the server closes.
 
-        A token that was revoked meanwhile gets nothing: jobs that were claimed are released.
+        A client that is gone, or whose token was revoked meanwhile, gets nothing: claimed jobs are released.
         """
         found = await self._wait(request, work, otherwise)
         try:
             await self.readmit(request)
-        except HoldfastError:
+            if await request.is_disconnected():
+                raise ClientDisconnect
+        except (HoldfastError, ClientDisconnect):
             if isinstance(found, list):
                 holds = [c.hold_of(one.job) for one in found if isinstance(one, c.Claimed)]
                 self.connection.submit_all([Ticket(c.Release(hold=hold)) for hold in holds])
@@ -148,6 +149,12 @@ class Exchange:
             task.cancel()
             gone.cancel()
             closing.cancel()
+
+
+def _too_large(max_bytes: int) -> Refusal:
+    # The rest is not read: the connection ends with the reply.
+    text = f"the body has more than {max_bytes:,} bytes"
+    return Refusal(413, "TOO_LARGE", text, {"Connection": "close"})
 
 
 def mark_trace(request: Request, jobs: Iterable[c.NewJob]) -> tuple[c.NewJob, ...]:
@@ -211,7 +218,7 @@ def read(kind: Any, value: Any) -> Any:
     assert convert is not None
     try:
         return convert(value)
-    except (msgspec.MsgspecError, TypeError) as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, TypeError) as error:
         raise bad_json(error) from None
 
 

@@ -2,18 +2,20 @@
 
 import asyncio
 import hashlib
+import logging
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
+from starlette.types import Send
 
 from ...core import commands as c
 from ...core import queries as q
 from ...core.access import Grant
 from ...core.bounds import BATCH_BYTES, BATCH_JOBS, HTTP_KEY_BYTES, PAGE_JOBS
-from ...core.errors import BadInput, NotFound
+from ...core.errors import BadInput, HoldfastError, NotFound, Unavailable
 from ...core.ids import SLOTS, IdRange, moved
 from ...core.job import Body, Job
 from ...core.slots import slot_for
@@ -34,6 +36,8 @@ from .exchange import (
 from .forms import Part, define, form_of
 from .problems import Refusal
 from .values import Id, Name, Whole, read_id
+
+log = logging.getLogger("holdfast.serve")
 
 KEY = b"idempotency-key"
 # How many jobs of a stream are looked up, and written, at a time.
@@ -183,7 +187,7 @@ async def list_jobs(exchange: Exchange, request: Request, grant: Grant) -> Respo
     after, limit = _page_of(said)
     if _is_ndjson(header_of(request, b"accept")):
         first = await exchange.ask(grant, q.ListJobs(filter=chosen, after=after, limit=STREAMED))
-        return StreamingResponse(_all_jobs(exchange, grant, chosen, first), media_type=NDJSON)
+        return JobLines(_all_jobs(exchange, request, grant, chosen, first), media_type=NDJSON)
     jobs = await exchange.ask(grant, q.ListJobs(filter=chosen, after=after, limit=limit))
     # In a thread: a thousand jobs take as long as a hundred requests, which must not wait for them.
     return await asyncio.to_thread(lambda: respond(_page(jobs, limit)))
@@ -199,13 +203,27 @@ async def list_children(exchange: Exchange, request: Request, grant: Grant) -> R
     return await asyncio.to_thread(lambda: respond(_page(jobs, limit)))
 
 
+class JobLines(StreamingResponse):
+    """Jobs by line. An error cuts the connection: the client must not take some jobs for all of them."""
+
+    async def stream_response(self, send: Send) -> None:
+        """Send the lines, and the end of the reply only if all were sent."""
+        try:
+            await super().stream_response(send)
+        except HoldfastError as error:
+            log.warning("a list of jobs was cut off: %s", error)
+
+
 async def _all_jobs(
-    exchange: Exchange, grant: Grant, chosen: q.JobFilter, page: list[Job]
+    exchange: Exchange, request: Request, grant: Grant, chosen: q.JobFilter, page: list[Job]
 ) -> AsyncIterator[bytes]:
     while page:
         yield await asyncio.to_thread(_lines, page)
-        if len(page) < STREAMED or exchange.draining.is_set():
+        if len(page) < STREAMED:
             return
+        if exchange.draining.is_set():
+            raise Unavailable("the server is closing")
+        await exchange.readmit(request)
         page = await exchange.ask(grant, q.ListJobs(filter=chosen, after=page[-1].id, limit=STREAMED))
 
 

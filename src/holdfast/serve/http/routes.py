@@ -5,11 +5,14 @@ all else. A holder's verbs have `owner` and `claim` instead of a `hold`. Every c
 asked by its name, at `/v1/commands/NAME` and `/v1/queries/NAME`.
 """
 
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
+
+from msgspec import Meta
 
 from ...core import commands as c
 from ...core import handler as h
 from ...core import queries as q
+from ...core.bounds import DEFAULT_LEASE_MS
 from ...core.limits import Limit
 from ...core.managing import GetRetention, RunSchedule, SetRetention, StopWorker
 from ...core.replies import REPLIES
@@ -29,6 +32,8 @@ class Route(NamedTuple):
     reply: str = ""
     # Fields that the path settles.
     fixed: dict[str, Any] = {}
+    # Fields that have another default here than in the record.
+    defaults: dict[str, Any] = {}
     status: int = 200
     # It may wait: `wait`, in seconds.
     waits: bool = False
@@ -61,7 +66,8 @@ ROUTES = (
     Route("POST", "/v1/jobs/{job_id}/progress", c.Report),
     Route("POST", "/v1/jobs/{job_id}/steps", c.Step),
     Route("POST", "/v1/jobs/{job_id}/log", c.WriteLog),
-    Route("POST", "/v1/claims", c.Claim, "jobs", waits=True),
+    # Not a lease without an end: a client that dies would keep its jobs forever.
+    Route("POST", "/v1/claims", c.Claim, "jobs", defaults={"lease_ms": DEFAULT_LEASE_MS}, waits=True),
     Route("POST", "/v1/ids", c.ReserveIds, "ranges"),
     Route("POST", "/v1/purge", c.Purge, "purged"),
     Route("GET", "/v1/retention", GetRetention, "retention_ms"),
@@ -148,11 +154,19 @@ def plan_of(route: Route) -> RoutePlan:
             # Without one it would be removed, which is another method.
             parts.append(Part("limit", form_of(Limit).type, True))
         else:
-            parts += field.parts
+            parts += [_with_default(part, route.defaults) for part in field.parts]
     if route.waits:
         parts.append(WAIT)
     made = define(f"{route.name[0].upper()}{route.name[1:]}Body", parts, "", ()) if parts else None
     return RoutePlan(route, made, tuple(parts))
+
+
+def _with_default(part: Part, defaults: dict[str, Any]) -> Part:
+    """The field as the OpenAPI document describes it, with its default here."""
+    if part.name not in defaults:
+        return part
+    shown = Meta(extra_json_schema={"default": defaults[part.name]})
+    return part._replace(type=Annotated[part.type, shown])
 
 
 def wire_fields(plan: RoutePlan, said: dict[str, Any], path: dict[str, str]) -> dict[str, Any]:
@@ -171,7 +185,7 @@ def wire_fields(plan: RoutePlan, said: dict[str, Any], path: dict[str, str]) -> 
         said = {"handler": form_of(h.Handler).type(task=path["task"], **said)}
     else:
         said |= path
-    return said | route.fixed
+    return route.defaults | said | route.fixed
 
 
 def _has(kind: Asked, name: str) -> bool:
