@@ -2,27 +2,63 @@
 
 import pytest
 
-from holdfast.core.errors import BadInput, Unavailable
+from holdfast.core.errors import Backwards, BadInput, Unavailable
 from holdfast.indexed import IndexedJob, Progress, set_by_hand
 from tests.indexed.tools import PATIENCE_S, Hands, Numbers, Until
 
 
-def test_an_error_of_the_source_changes_nothing_and_is_tried_again(make_consumer, queue):
-    """A job reported meanwhile stays so."""
+def test_an_error_of_the_source_is_tried_again_and_holds_up_no_progress(make_consumer, queue):
+    """A job that is reported meanwhile counts."""
     hands, source = Hands(), Numbers(9)
     consumer = make_consumer(source, hands, max_processing=1)
     consumer.start()
     assert hands.got([1])
 
     source.broken = OSError("the disk is away")
-    assert consumer.done("1") == 0
+    assert consumer.done("1") == 1
+    assert Progress(queue, "c").processed() == 1
     assert isinstance(consumer.trouble, OSError)
     source.broken = None
     consumer.check()
 
     assert hands.got([1, 2])
-    Until().wait(lambda: consumer.processed == 1)
     Until().wait(lambda: consumer.trouble is None)
+
+
+def test_jobs_before_one_that_cannot_be_read_are_started(make_consumer):
+    """However many may run at once."""
+
+    class Broken(Numbers):
+        def at(self, index):
+            if index == 3:
+                raise OSError("not now")
+            return super().at(index)
+
+    hands = Hands()
+    consumer = make_consumer(Broken(9), hands, max_processing=9)
+    consumer.start()
+
+    assert hands.got([1, 2])
+    assert isinstance(consumer.trouble, OSError)
+
+
+def test_progress_that_could_not_be_written_is_written_by_the_stop(make_consumer, queue, monkeypatch):
+    """The source need not answer for that."""
+    hands, source = Hands(), Numbers(1)
+    consumer = make_consumer(source, hands)
+    consumer.start()
+    assert hands.got([1])
+
+    def fail(*_: object, **__: object) -> None:
+        raise Unavailable("not now")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(consumer.progress, "move", fail)
+        assert consumer.done("1") == 0
+    source.broken = OSError("the disk is away")
+    consumer.stop()
+
+    assert Progress(queue, "c").processed() == 1
 
 
 def test_an_error_of_the_worker_is_the_owners(make_consumer, queue):
@@ -85,6 +121,18 @@ def test_progress_set_by_hand_stops_a_consumer(make_consumer, queue):
     with pytest.raises(Exception, match="by hand"):
         consumer.closed().wait(PATIENCE_S)
     assert Progress(queue, "c").processed() == 0
+
+
+def test_progress_set_by_hand_stops_an_idle_consumer_too(make_consumer, queue):
+    """It has nothing to write, so it compares when it is told that something has moved."""
+    consumer = make_consumer(Numbers(0), Hands())
+    consumer.start()
+
+    set_by_hand(queue, "c", 5)
+    consumer.check()
+
+    with pytest.raises(Backwards, match="set to 5 by hand"):
+        consumer.closed().wait(PATIENCE_S)
 
 
 def test_the_slower_of_two_of_one_name_is_stopped(make_consumer, queue):

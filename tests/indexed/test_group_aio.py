@@ -63,6 +63,27 @@ def test_coroutines_work_off_a_log(make_async_queue):
     assert 1 < most <= 7
 
 
+def test_a_coroutine_that_awaits_something_cancelled_starts_again(make_async_queue):
+    """That is an error of its own; only the cancellation of its task is not."""
+    runs = []
+
+    async def run(job):
+        runs.append(job.index)
+        if len(runs) == 1:
+            inner = asyncio.create_task(asyncio.Event().wait())
+            inner.cancel()
+            await inner
+
+    async def scenario(queue):
+        restart = Restart(1, delay="1ms")
+        async with AsyncConsumerGroup(Numbers(2), AsyncProgress(queue, "c"), run, restart=restart) as group:
+            await group.wait(until=2)
+        assert group.restarts == 1
+
+    run_async(make_async_queue, scenario)
+    assert runs == [1, 1, 2]
+
+
 def test_a_coroutine_that_raises_stops_its_group(make_async_queue):
     """And starts again where that is allowed."""
     runs = []

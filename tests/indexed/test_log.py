@@ -2,12 +2,15 @@
 
 import asyncio
 import pickle
+from contextlib import ExitStack
+from typing import Any
 
 import msgspec
 import pytest
 
+import holdfast
 from holdfast.core.errors import BadInput, NotFound, TooLarge, Trimmed
-from holdfast.indexed import AsyncLog, ConsumerGroup, IndexedJob, Items, Log, Progress
+from holdfast.indexed import AsyncLog, Consumer, ConsumerGroup, IndexedJob, Items, Log, Progress
 from tests.indexed.tools import Until, in_threads
 
 
@@ -140,6 +143,22 @@ def test_trimming_goes_up_to_the_slowest_reader(queue):
         Log(queue, "l", int).at(4)
 
 
+def test_a_reader_counts_however_the_address_of_the_store_is_written(tmp_path, monkeypatch):
+    """A path from here, a full one, and one with a scheme are the same file."""
+    monkeypatch.chdir(tmp_path)
+    with ExitStack() as open_queues:
+        urls = ("jobs.db", str(tmp_path / "jobs.db"), "sqlite:///jobs.db")
+        queues = [open_queues.enter_context(holdfast.connect(url)) for url in urls]
+        log = Log(queues[0], "l", int)
+        log.append_many(range(1, 11))
+        for queue, to in zip(queues, (9, 5, 4), strict=True):
+            progress = Progress(queue, f"reader-{to}")
+            Consumer(log, progress, lambda job: None)
+            progress.move(to)
+
+        assert log.trim() == 4
+
+
 def test_trimming_may_be_told_how_far(queue):
     """No further than the readers allow."""
     log = Log(queue, "l", int)
@@ -222,6 +241,16 @@ def test_bytes_are_items_too(queue):
     log.append(b"\x00\xff")
 
     assert log.at(1).item == b"\x00\xff"
+
+
+def test_bytes_are_taken_only_where_they_can_be_read_again(queue):
+    """In a log without a type, beside other items; not in one whose items are JSON."""
+    log: Log[Any] = Log(queue, "mixed")
+    log.append_many([b"raw", {"n": 1}])
+
+    assert [log.at(1).item, log.at(2).item] == [b"raw", {"n": 1}]
+    with pytest.raises(BadInput, match=r"'bytearray'.*a log of bytes"):
+        Log(queue, "other", bytearray).append(bytearray(b"raw"))
 
 
 def test_large_items_are_read_a_few_at_a_time(queue):

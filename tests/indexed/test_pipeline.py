@@ -3,6 +3,7 @@
 import asyncio
 import threading
 from itertools import pairwise
+from typing import Any
 
 import pytest
 
@@ -157,6 +158,33 @@ def test_one_stage_that_fails_stops_all_and_its_error_is_the_owners(queue):
     assert isinstance(line.error, ZeroDivisionError)
     assert Progress(queue, "p.two").processed() == 2
     line.stop()
+
+
+def test_a_stage_that_fails_before_the_others_are_started_stops_them(queue, monkeypatch):
+    """The last stage starts first, and may have ended before the next one starts."""
+    words, ran = Log(queue, "words", str), list[Any]()
+    words.append("x")
+
+    def fails(job):
+        raise ValueError("broken")
+
+    line = pipeline(
+        Numbers(10), stage(ran.append, name="feeds", into=words), stage(fails), queue=queue, name="p"
+    )
+    last = line.groups["fails"]
+    start = last.start
+
+    def start_and_fail():
+        start()
+        Until().wait(last.closed().is_set)
+
+    monkeypatch.setattr(last, "start", start_and_fail)
+
+    line.start()
+
+    with pytest.raises(ValueError, match="broken"):
+        line.closed().wait(PATIENCE_S)
+    assert ran == []
 
 
 def test_a_stage_may_start_again_by_itself(queue):

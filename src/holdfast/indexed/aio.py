@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 from ..core.errors import NotFound
 from ..core.indexed import Seen
+from ..queue.running import as_error, is_cancelled
 from .base import BaseConsumer, OnAdvance
 from .log import log_name
 from .progress import AsyncProgress
@@ -156,10 +157,9 @@ class AsyncConsumer(BaseConsumer[T]):
 
     async def _turn(self) -> None:
         self._take_reports()
+        saved = self._ledger.saved
         try:
-            head = None if self._running else self._ledger.folded
-            self._head_is_fresh = False
-            found = await drive_async(self._walk(head), self._find)
+            found = await drive_async(self._walk(), self._find)
             self._ledger.fold(found)
             if self.max_ahead == 1:
                 await self._save()
@@ -168,7 +168,9 @@ class AsyncConsumer(BaseConsumer[T]):
                 self._workers.add(task)
                 task.add_done_callback(self._workers.discard)
             await self._written()
-            self.trouble = None
+            if self._is_idle(saved):
+                await self.progress.check(self.processed)
+            self._end_turn()
         except Exception as error:
             self._in_the_way(error)
 
@@ -182,11 +184,17 @@ class AsyncConsumer(BaseConsumer[T]):
             return checked_job(await waited(self._look(index, self.stopping)), index)
         except NotFound:
             return None
-        except asyncio.CancelledError:
+        except asyncio.CancelledError as error:
+            if not is_cancelled():
+                self._source_error = as_error(error)
+                return None
             task = asyncio.current_task()
             if not self.stopping.is_set() or task is None or task is not self._driver:
                 raise
             task.uncancel()
+            return None
+        except Exception as error:
+            self._source_error = error
             return None
         finally:
             self._finding = False
@@ -216,8 +224,11 @@ class AsyncConsumer(BaseConsumer[T]):
         try:
             await self._call(job)
         except asyncio.CancelledError as error:
-            self._fail(error)
-            raise
+            if is_cancelled():
+                self._fail(error)
+                raise
+            # Of something that the worker awaited: an error like others.
+            self._fail(as_error(error))
         except BaseException as error:
             self._fail(error)
         finally:

@@ -77,8 +77,7 @@ class AsyncConsumerGroup(Generic[T]):
         self.source, self.progress = source, progress
         self.restarts = 0
         self._restart = restart
-        self._poll_s = duration_ms(poll, name="poll") / 1000
-        check_whole("poll in ms", round(self._poll_s * 1000), 1, 86_400_000)
+        self._poll_s = duration_ms(poll, name="poll", least_ms=1) / 1000
         self._moved, self._stop = asyncio.Event(), asyncio.Event()
         self._ready, self._closed = Signal(), Signal()
         self._task: asyncio.Task[None] | None = None

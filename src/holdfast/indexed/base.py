@@ -65,6 +65,8 @@ class BaseConsumer(Generic[T]):
         self._look = looker(source)
         self._ledger: Ledger[T] = Ledger(0)
         self._head, self._head_is_fresh = 0, False
+        # The error of the source that ended the last walk early.
+        self._source_error: Exception | None = None
         # Protects the attributes below; never held during I/O.
         self._state = threading.Condition()
         self._ids: dict[str, int] = {}
@@ -193,8 +195,25 @@ class BaseConsumer(Generic[T]):
     def _end(self) -> None:
         self._closed.set(self.error)
 
-    def _walk(self, head: int | None) -> Walk[T]:
+    def _walk(self) -> Walk[T]:
+        self._head_is_fresh, self._source_error = False, None
+        # After a stop no jobs are read, but P still follows finished ones.
+        head = None if self._running else self._ledger.folded
         return self._ledger.walk(max_processing=self.max_processing, max_ahead=self.max_ahead, head=head)
+
+    def _is_idle(self, saved: int) -> bool:
+        """Whether nothing runs, and nothing was or is to be written since P was `saved`.
+
+        A write finds by itself that an operator has set P.
+        """
+        ledger = self._ledger
+        return self._running and not ledger.running and ledger.saved == ledger.folded == saved
+
+    def _end_turn(self) -> None:
+        """Raise the error of the source, after finished jobs were counted and found ones started."""
+        if self._source_error is not None:
+            raise self._source_error
+        self.trouble = None
 
     def _stopping(self) -> None:
         """Called when the consumer stops: interrupt a look-up in the source."""

@@ -54,6 +54,8 @@ class Consumer(BaseConsumer[T]):
         )
         self.stopping = threading.Event()
         self._walking, self._saving, self._telling = threading.Lock(), threading.Lock(), threading.Lock()
+        # The thread that walks; 0: none.
+        self._walker = 0
         self._threads: set[int] = set()
         self._begin_at(progress.initialize(log=log_name(source, progress.queue)))
 
@@ -79,6 +81,10 @@ class Consumer(BaseConsumer[T]):
             return  # it would wait for itself
         with self._state:
             self._state.wait_for(lambda: not self._in_flight)
+        # One last walk, for progress that could not be written before; a source may call this in a walk.
+        if threading.get_ident() != self._walker:
+            self._asked = True
+            self._turns(wait=True)
         self._end()
 
     def _stopping(self) -> None:
@@ -124,12 +130,13 @@ class Consumer(BaseConsumer[T]):
         while self._asked or wait:
             if not self._walking.acquire(blocking=wait):
                 break  # the thread that walks checks again before it ends
-            wait = False
+            wait, self._walker = False, threading.get_ident()
             try:
                 if self._asked:
                     self._asked = False
                     self._turn()
             finally:
+                self._walker = 0
                 self._walking.release()
         self._after_turns()
 
@@ -138,11 +145,9 @@ class Consumer(BaseConsumer[T]):
 
     def _turn(self) -> None:
         self._take_reports()
+        saved = self._ledger.saved
         try:
-            # After a stop no jobs are read, but P still follows finished ones.
-            head = None if self._running else self._ledger.folded
-            self._head_is_fresh = False
-            found = drive(self._walk(head), self._find)
+            found = drive(self._walk(), self._find)
             self._ledger.fold(found)
             # With `max_ahead=1` the next job starts after P was written: a worker may write P itself.
             if self.max_ahead == 1:
@@ -150,19 +155,24 @@ class Consumer(BaseConsumer[T]):
             for job in self._admit(found.jobs):
                 self._launched(job)
             self._written()
-            self.trouble = None
+            if self._is_idle(saved):
+                self.progress.check(self.processed)
+            self._end_turn()
         except Exception as error:
             self._in_the_way(error)
 
     def _find(self, index: int) -> IndexedJob[T] | None:
         """The job at an index, or None; the head is read only when it is reached."""
-        if index > self._head and not self._head_is_fresh:
-            self._head, self._head_is_fresh = checked_head(self.source.head()), True
-        if index > self._head:
-            return None
         try:
+            if index > self._head and not self._head_is_fresh:
+                self._head, self._head_is_fresh = checked_head(self.source.head()), True
+            if index > self._head:
+                return None
             return checked_job(self._look(index, self.stopping), index)
         except NotFound:
+            return None
+        except Exception as error:
+            self._source_error = error
             return None
 
     def _written(self) -> None:

@@ -146,8 +146,7 @@ class ConsumerGroup(Generic[T]):
         self.source, self.progress = source, progress
         self.restarts = 0
         self._restart = restart
-        self._poll_s = duration_ms(poll, name="poll") / 1000
-        check_whole("poll in ms", round(self._poll_s * 1000), 1, 86_400_000)
+        self._poll_s = duration_ms(poll, name="poll", least_ms=1) / 1000
         self._bell, self._stop = threading.Event(), threading.Event()
         self._ready, self._closed = Signal(), Signal()
         self._thread: threading.Thread | None = None
@@ -214,16 +213,14 @@ class ConsumerGroup(Generic[T]):
     def stop(self, *, wait: bool = True) -> None:
         """Start no more jobs, wait until every `run` has returned, write the progress, stop the threads.
 
-        Without `wait` it returns at once; `closed()` completes when the group has stopped.
+        Without `wait` it returns at once; `closed()` completes when the group has stopped. A group that is
+        stopped before its start ends as soon as it is started: a stage may fail while others are not started.
         """
-        thread = self._thread
-        if thread is None:
-            return
         self._stop.set()
         self._consumer._stopping()
         self._bell.set()
-        here = threading.get_ident()
-        if wait and thread.ident != here and here not in self._consumer._threads:
+        thread, here = self._thread, threading.get_ident()
+        if wait and thread is not None and thread.ident != here and here not in self._consumer._threads:
             thread.join()
 
     def check(self) -> None:

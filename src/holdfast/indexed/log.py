@@ -10,8 +10,10 @@ from ..core.errors import BadInput, NotFound, Trimmed
 from ..core.indexed import LogItem
 from ..core.job import size_of
 from ..core.queries import LogPage, LogRow
+from ..queue.addresses import addresses, bare_url
 from ..queue.aio import AsyncQueue
 from ..queue.asks import QueueRequest
+from ..queue.connect import store_file
 from ..queue.options import Key
 from ..queue.queue import Queue
 from . import asks
@@ -179,7 +181,11 @@ def log_name(source: Any, queue: Any) -> str:
     """The log that a consumer with this source reads, in the store that its progress is in, or ""."""
     while isinstance(source, UpTo | AsyncUpTo):
         source = source.source
-    same = (
-        isinstance(source, BaseLog) and source.queue.url == queue.url and source.queue.tenant == queue.tenant
-    )
-    return source.name if same else ""
+    if not isinstance(source, BaseLog) or source.queue.tenant != queue.tenant:
+        return ""
+    return source.name if _stores_at(source.queue.url) == _stores_at(queue.url) else ""
+
+
+def _stores_at(url: str) -> list[str]:
+    """The stores at an address, the same for each way to write it."""
+    return [str(path.resolve()) if (path := store_file(one)) else bare_url(one) for one in addresses(url)]

@@ -4,7 +4,7 @@ from typing import Any
 
 from ..core.bounds import MAX_INDEX
 from ..core.checks import check_name, check_whole
-from ..core.indexed import Mark, Seen
+from ..core.indexed import Mark, Seen, check_resets
 from ..queue.aio import AsyncQueue
 from ..queue.asks import QueueRequest
 from ..queue.queue import Queue
@@ -28,6 +28,12 @@ class _Progress:
 
     def _start_ask(self, start: int | None, log: str) -> QueueRequest[Mark]:
         return asks.start(self.queue.tenant, self.name, self.start if start is None else start, log)
+
+    def _check_ask(self, at: int) -> QueueRequest[None]:
+        def check(mark: Mark) -> None:
+            check_resets(mark, name=self.name, to=at, resets=self._resets)
+
+        return QueueRequest(asks.mark(self.queue.tenant, self.name).asked, check)
 
     def _move_ask(self, to: int, seen: Seen) -> QueueRequest[Mark]:
         return asks.move(self.queue.tenant, self.name, to, self._resets, seen)
@@ -56,6 +62,10 @@ class Progress(_Progress):
         """
         return self.queue._ask(self._move_ask(to, seen), connection).processed
 
+    def check(self, at: int) -> None:
+        """Raise `Backwards` if an operator has set the progress, which the consumer takes to be `at`."""
+        self.queue._ask(self._check_ask(at))
+
 
 class AsyncProgress(_Progress):
     """The same for an `AsyncQueue`; see `Progress`."""
@@ -76,6 +86,10 @@ class AsyncProgress(_Progress):
     async def move(self, to: int, *, seen: Seen = NOTHING_SEEN, connection: Any = None) -> int:
         """Store that all up to `to` is done; with `connection` inside your own transaction on it."""
         return (await self.queue._ask(self._move_ask(to, seen), connection)).processed
+
+    async def check(self, at: int) -> None:
+        """Raise `Backwards` if an operator has set the progress."""
+        await self.queue._ask(self._check_ask(at))
 
 
 def consumers(queue: Queue) -> dict[str, Mark]:
