@@ -24,8 +24,8 @@ WRONG = {
     ("lst",): (2, "did you mean jobs?"),
     ("statsu",): (2, "did you mean stats or counts?"),
     ("worker", ":queue"): (2, "queue is ':queue', and must be MODULE:QUEUE, such as app:queue"),
-    ("worker", "app:queue", "--lease", "0"): (2, "lease is '0', and must be at least 10 ms"),
-    ("worker", "app:queue", "--lease", "1ms"): (2, "lease is '1ms', and must be at least 10 ms"),
+    ("worker", "app:queue", "--lease", "0"): (2, "lease is '0', and must be a duration from 10 ms"),
+    ("worker", "app:queue", "--lease", "1ms"): (2, "lease is '1ms', and must be a duration from 10 ms"),
 }
 
 

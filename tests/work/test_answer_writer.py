@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from holdfast.core import commands as c
-from holdfast.core.errors import StoreFull, Unavailable
+from holdfast.core.errors import StoreError, StoreFull, Unavailable
 from holdfast.core.job import Job, Place, State
 from holdfast.engine.ticket import deliver
 from holdfast.work.supervisor import answer_writer
@@ -31,7 +31,11 @@ class Away:
         deliver(tickets, lambda ticket: None)
 
 
-@pytest.mark.parametrize("error", [Unavailable("gone"), StoreFull("no space")], ids=["away", "full"])
+@pytest.mark.parametrize(
+    "error",
+    [Unavailable("gone"), StoreFull("no space"), StoreError("a replica")],
+    ids=lambda error: error.code,
+)
 def test_an_answer_that_cannot_be_committed_is_submitted_again(error, monkeypatch):
     """The job has run; it is told once, and nothing is forgotten."""
     monkeypatch.setattr(answer_writer, "RETRY_S", 0.01)

@@ -217,9 +217,10 @@ def test_changed_files_are_reloaded_and_broken_ones_wait_to_be_mended(tmp_path):
             assert said("ready: 1 task on ")
             assert queue.add("answer").result(wait=30) == "old"
 
-            helper.write_text("this is no Python")
             app.write_text(SOURCE.format(extra="import helper", answer="new"))
-            assert said("not reloaded after a change of app.py: SyntaxError")
+            assert said("not reloaded after a change of app.py: ModuleNotFoundError")
+            helper.write_text("this is no Python")
+            assert said("not reloaded after a change of helper.py: SyntaxError")
             assert queue.add("answer").result(wait=30) == "old"
 
             helper.write_text("mended = True")

@@ -5,6 +5,7 @@ import subprocess
 import sys
 from typing import Any
 
+from holdfast.core.commands import Dismiss
 from holdfast.core.queries import ListWorkers
 from tests.work.conftest import ROOT, Bench
 
@@ -53,6 +54,17 @@ def test_a_worker_that_is_killed_is_no_longer_alive(bench):
     assert living(bench) == []
     bench.work()
     assert bench.queue.connection.engine.read(lambda txn: txn.rows("worker")) == {}
+
+
+def test_a_worker_whose_entry_was_removed_enters_again(bench):
+    """As one that was not connected for a moment."""
+    worker = bench.start(name=APP)
+    bench.wait_for(lambda: living(bench) == [worker.pid])
+    (entry,) = bench.queue.connection.ask(ListWorkers())
+
+    bench.queue.connection.ask(Dismiss(name=entry.name))
+
+    bench.wait_for(lambda: living(bench) == [worker.pid])
 
 
 def test_workers_are_listed(bench):

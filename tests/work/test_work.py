@@ -8,11 +8,14 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
 import holdfast
-from holdfast import BadInput, Queue
+from holdfast import BadInput, Job, Queue
+from holdfast.core import commands as c
+from tests.queue_suite.tools import until
 
 
 @pytest.fixture
@@ -123,17 +126,81 @@ def test_what_a_handler_raises_is_its_outcome_and_what_nothing_catches_ends_the_
 
     @queue.task()
     def leaves() -> None:
-        raise SystemExit(3)
+        raise KeyboardInterrupt
 
     failed = broken.add()
     holdfast.work(queue, until_empty=True)
     left = leaves.add()
-    with pytest.raises(SystemExit):
+    with pytest.raises(KeyboardInterrupt):
         holdfast.work(queue, until_empty=True)
 
     with pytest.raises(holdfast.JobFailed, match="no good"):
         failed.result()
     assert (left.get().state, left.get().attempts, left.get().losses) == ("QUEUED", 0, 0)
+
+
+def test_an_exit_of_a_handler_is_an_error_of_its_job(queue):
+    """As in a worker: the others go on, and its attempts are counted."""
+
+    @queue.task(attempts=1)
+    def leaves() -> None:
+        sys.exit("bad arguments")
+
+    @queue.task(attempts=1)
+    async def leaves_later() -> None:
+        sys.exit(3)
+
+    left, other = [leaves.add(), leaves_later.add()], queue.add("double", {"n": 1})
+
+    assert holdfast.work(queue, until_empty=True) == 3
+
+    assert other.result() == 2
+    assert [job.get().reason.partition("handler raised ")[2] for job in left] == [
+        "SystemExit: bad arguments",
+        "SystemExit: 3",
+    ]
+
+
+def test_a_run_past_its_limit_is_an_attempt(queue):
+    """It is answered then, and its handler is told; what that does later changes nothing."""
+
+    @queue.task(timeout="1s", attempts=1)
+    def slow(ctx: holdfast.Context) -> str:
+        until(lambda: ctx.cancelled)
+        told.append(job.get())
+        return "too late"
+
+    told: list[Job] = []
+    job = slow.add()
+
+    assert holdfast.work(queue, until_empty=True) == 1
+
+    assert [str(record.state) for record in told] == ["FAILED"]
+    assert job.get().reason == "gave up after 1 attempt: still running after its limit of 1 s"
+    assert job.get().losses == 0
+
+
+def test_a_run_that_ends_in_time_is_not_answered_again_while_its_answer_is_committed(queue, monkeypatch):
+    """Its job would run twice."""
+
+    @queue.task(timeout="300ms")
+    def quick() -> int:
+        return 1
+
+    ask, said = queue.connection.ask, list[c.Answer]()
+
+    def slow(asked: Any, **options: Any) -> Any:
+        if isinstance(asked, c.Answer):
+            said.append(asked)
+            time.sleep(0.6)
+        return ask(asked, **options)
+
+    monkeypatch.setattr(queue.connection, "ask", slow)
+    job = quick.add()
+
+    assert holdfast.work(queue, until_empty=True) == 1
+
+    assert (len(said), job.result(), job.get().attempts) == (1, 1, 0)
 
 
 def test_a_store_that_fails_is_told(queue, monkeypatch):
@@ -281,6 +348,33 @@ def test_an_asyncio_queue_is_worked_on_its_own_loop(tmp_path):
             assert await holdfast.work_async(queue, threads=2, until_empty=True) == 3
 
             assert [await job.result() for job in jobs] == ["met", "met", 4]
+
+    asyncio.run(main())
+
+
+def test_an_exit_and_an_inner_cancellation_are_errors_of_a_coroutine(tmp_path):
+    """Only its own task being cancelled means that the worker ends."""
+
+    async def main() -> None:
+        async with holdfast.connect_async(str(tmp_path / "jobs.db")) as queue:
+
+            @queue.task(attempts=1)
+            async def leaves() -> None:
+                sys.exit(3)
+
+            @queue.task(attempts=1)
+            async def awaits_cancelled() -> None:
+                inner = asyncio.create_task(asyncio.Event().wait())
+                inner.cancel()
+                await inner
+
+            jobs = [await leaves.add(), await awaits_cancelled.add()]
+
+            assert await holdfast.work_async(queue, until_empty=True) == 2
+
+            records = [await job.get() for job in jobs]
+            assert [str(job.state) for job in records] == ["FAILED", "FAILED"]
+            assert ["SystemExit: 3" in records[0].reason, "CancelledError" in records[1].reason] == [True] * 2
 
     asyncio.run(main())
 

@@ -28,6 +28,7 @@ from ..core.defaults import Defaults
 from ..core.errors import Fault, as_fault, error_of
 from ..core.job import Job
 from ..core.replies import REPLIES, AnyCommand
+from .files import Stamp
 
 HEAD = struct.Struct("!I")
 
@@ -55,14 +56,14 @@ class Hello(Message, frozen=True, kw_only=True):
     """An executor is ready, or, with `error`, could not start.
 
     `trace` is the traceback of the error, if the user's code was part of it. `files` are the files below the
-    current folder that the executor has imported, or that the error passed through.
+    current folder that the executor has imported, or that the error passed through; see `project_files`.
     """
 
     pid: int
     queues: tuple[QueueInfo, ...] = ()
     error: str = ""
     trace: str = ""
-    files: tuple[str, ...] = ()
+    files: dict[str, Stamp] = {}
 
 
 class JobStarted(Message, frozen=True, kw_only=True):

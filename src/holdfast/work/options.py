@@ -4,6 +4,10 @@ import msgspec
 
 from .logs import LogOptions
 
+# In which `holdfast serve` names the store to the workers that it starts. All users of the machine see the
+# arguments of a process, and the address may have a password.
+SERVED_STORE = "HOLDFAST_SERVED_STORE"
+
 
 class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Options of a worker, from its command line."""

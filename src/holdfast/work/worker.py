@@ -14,8 +14,8 @@ that holds the interpreter lock starves it, which is why `holdfast worker` exist
 import asyncio
 import threading
 from collections import deque
-from collections.abc import Awaitable, Coroutine, Iterable
-from typing import Any, Generic, TypeVar, cast
+from collections.abc import Awaitable, Iterable
+from typing import Any, Generic, TypeVar
 
 from msgspec.structs import replace
 
@@ -32,9 +32,11 @@ from ..queue.claimed import Holding
 from ..queue.connect import shown_url
 from ..queue.options import Duration
 from ..queue.queue import ClaimedJob, Queue
+from ..queue.running import as_error, guarded
 from ..store.common.clock import monotonic_s
 from .signals import stopped_by_signals
 from .thread_pool import DaemonThreadPool
+from .timeouts import answer_late, limit_s
 
 T = TypeVar("T")
 Q = TypeVar("Q", bound=BaseQueue)
@@ -127,12 +129,16 @@ class _ThreadJob(ClaimedJob):
             self.worker.on_answering(self)
         return super()._say(ask, connection)
 
+    def _run_handler(self) -> Any:
+        try:
+            return super()._run_handler()
+        except SystemExit as error:
+            # One job must not end the worker, and run again each time without an attempt.
+            return as_error(error)
+
     def _await(self, work: Awaitable[Any]) -> Any:
         assert self.worker.loop is not None
-        # The awaitable of a handler was wrapped in a coroutine before.
-        return asyncio.run_coroutine_threadsafe(
-            cast(Coroutine[Any, Any, Any], work), self.worker.loop
-        ).result()
+        return asyncio.run_coroutine_threadsafe(guarded(work), self.worker.loop).result()
 
 
 class _AsyncJob(AsyncClaimedJob):
@@ -144,6 +150,12 @@ class _AsyncJob(AsyncClaimedJob):
         if isinstance(ask.asked, c.Answer | c.Release):
             self.worker.on_answering(self)
         return await super()._say(ask, connection)
+
+    async def _run_handler(self) -> Any:
+        try:
+            return await super()._run_handler()
+        except SystemExit as error:
+            return as_error(error)
 
 
 J = TypeVar("J", bound=Holding)
@@ -287,7 +299,19 @@ class _LocalWorker(Generic[Q, J]):
 
     def _run_job(self, job: J) -> "asyncio.Future[Any]":
         job._lease.started_s = monotonic_s()
-        return self._start(job)
+        return asyncio.ensure_future(self._run_limited(job)) if job.record.timeout_ms else self._start(job)
+
+    async def _run_limited(self, job: J) -> Any:
+        """Run a job with a time limit. A handler cannot be ended: its slot is free when it returns."""
+        running = self._start(job)
+        try:
+            await asyncio.wait([running], timeout=limit_s(job.record))
+            # Once the handler has ended, its answer is on its way.
+            if not running.done() and job in self._running:
+                await answer_late(job)
+            return await running
+        finally:
+            running.cancel()
 
     async def _start_suspect(self, job: J) -> Any:
         """Commit the start, then run: if the job kills this process, its loss is counted."""

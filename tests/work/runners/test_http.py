@@ -113,6 +113,24 @@ def test_a_batch_is_one_request_with_a_line_for_each_job(runner):
     assert [result.exit_code for result in found] == [200, 404, 100, 503]
 
 
+def test_a_job_of_several_lines_shifts_no_results_of_others(runner):
+    """JSON becomes one line, as it is but for its blanks; other data has a request of its own."""
+
+    def answer(_path, payload):
+        lines = payload.splitlines()
+        return 200, "text/plain", b"".join(b"200\n" if b"ok" in line else b"404\n" for line in lines)
+
+    payloads = [b'{\n "bad": [1.50,\r\n "\\n"]\n}', b"bad\nok", b"ok 1", b'"ok 2"']
+    with served(answer) as server:
+        found = run(runner, handler("http", server.url, batch=True), payloads)
+        assert [seen for _, seen in server.seen] == [
+            b'{"bad":[1.50,"\\n"]}\nok 1\n"ok 2"\n',
+            b"bad\nok\n",
+        ]
+
+    assert [result.exit_code for result in found] == [404, 404, 200, 200]
+
+
 def test_missing_and_invalid_replies_of_a_batch(runner):
     """The rest gets NO_RESPONSE; after a line without a number every job gets INVALID_RESPONSE."""
     replies = {"/few": b"200\n", "/odd": b"200\nfine\n200\n", "/none": b""}

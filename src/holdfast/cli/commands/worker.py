@@ -154,8 +154,13 @@ def _with_settings(ctx: click.Context, said: dict[str, Any]) -> dict[str, Any]:
 
     Workers ignore HOLDFAST_STORE: a queue names its own store.
     """
+    from ...work.options import SERVED_STORE
+
     root = ctx.find_root()
     session = root.ensure_object(Session)
+    # Removed from the environment: a worker that a job starts has a store of its own.
+    if store := os.environ.pop(SERVED_STORE, ""):
+        said["stores"] = (store,)
     if not said["stores"] and root.get_parameter_source("store") is ParameterSource.COMMANDLINE:
         said["stores"] = (session.store,)
     if not said["tenants"] and session.tenant:
@@ -243,12 +248,8 @@ def _lease_ms(text: str) -> int:
     """Check the lease at the start, not with the first claim."""
     from ...core.bounds import MIN_LEASE_MS
     from ...core.durations import duration_ms
-    from ...core.errors import BadInput
 
-    lease_ms = duration_ms(text, name="lease")
-    if lease_ms < MIN_LEASE_MS:
-        raise BadInput("lease", text, needed=f"at least {MIN_LEASE_MS} ms, such as 30s or 5m")
-    return lease_ms
+    return duration_ms(text, name="lease", least_ms=MIN_LEASE_MS)
 
 
 def _sizes(said: dict[str, Any]) -> dict[str, int]:

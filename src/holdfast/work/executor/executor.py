@@ -33,7 +33,7 @@ from ...queue.connect import connect
 from ...queue.queue import ClaimedJob
 from ...queue.running import as_error, guarded, run, run_async
 from ...queue.task import Task
-from ...store.common.clock import monotonic_s
+from ...store.common.clock import monotonic_s, system_clock
 from ..files import project_files
 from ..logs import configure_executor
 from ..messages import (
@@ -96,13 +96,14 @@ class Executor:
     def run(self) -> None:
         """Send `Hello`, then run jobs until the supervisor sends `Stop` or ends."""
         threading.Thread(target=self._run_loop, name="loop", daemon=True).start()
+        began_ms = system_clock()
         try:
             self._queues = [find_queue(name) for name in self._names]
             for queue_index, name in enumerate(self._names):
                 if name.startswith(HANDLERS_NAME):
                     self._contexts.open(self._queues[queue_index], queue_index)
         except Exception as error:
-            self._sender.send([_failure(error)])
+            self._sender.send([_failure(error, began_ms)])
             return
         configure_executor()
         self._job_classes = [_job_class(queue) for queue in self._queues]
@@ -116,7 +117,7 @@ class Executor:
             self._contexts.describe(queue_index) or _describe_queue(queue)
             for queue_index, queue in enumerate(self._queues)
         )
-        self._sender.send([Hello(pid=os.getpid(), queues=known, files=project_files())])
+        self._sender.send([Hello(pid=os.getpid(), queues=known, files=project_files(began_ms))])
         workers = [threading.Thread(target=self._run_or_exit, name=f"job-{n}") for n in range(self._threads)]
         for worker in workers:
             worker.start()
@@ -321,9 +322,9 @@ class Executor:
         )
 
 
-def _failure(error: Exception) -> Hello:
+def _failure(error: Exception, began_ms: int) -> Hello:
     """The `Hello` of an executor that cannot start, with the reason."""
-    files = project_files(error)
+    files = project_files(began_ms, error)
     text = str(error) if isinstance(error, HoldfastError) else f"{type(error).__name__}: {error}"
     is_theirs = trimmed(error).__traceback__ is not None or isinstance(error, SyntaxError)
     trace = "".join(traceback.format_exception(error)) if is_theirs else ""

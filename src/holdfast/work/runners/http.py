@@ -2,7 +2,8 @@
 
 single   one request for each job; the exit code is the status of the response, the result its body
 batch    one request for all jobs, a line for each; the response has a line for each, which begins with the
-         exit code; lines that begin with `#` and blank lines are ignored
+         exit code; lines that begin with `#` and blank lines are ignored. JSON is written on one line; bytes
+         with newlines have a request of their own
 """
 
 import errno
@@ -112,12 +113,22 @@ class HttpContext:
         return msgspec.structs.replace(result, wall_ms=(monotonic_s() - started_s) * 1000)
 
     def run_batch(self, handler: Handler, jobs: Sequence[HandlerJob]) -> list[RunResult]:
-        """Request the URL once for all jobs; a result for each."""
+        """Request the URL once for all jobs, and for each that needs several lines by itself."""
+        self._jobs += len(jobs)
+        lines = [_as_line(job.payload) for job in jobs]
+        groups = [[at for at, line in enumerate(lines) if not _is_split(line)]]
+        groups += [[at] for at, line in enumerate(lines) if _is_split(line)]
+        found: dict[int, RunResult] = {}
+        for group in groups:
+            payload = b"".join(lines[at] + b"\n" for at in group)
+            found |= zip(group, self._run_lines(handler, [jobs[at] for at in group], payload), strict=True)
+        return [found[at] for at in range(len(jobs))]
+
+    def _run_lines(self, handler: Handler, jobs: Sequence[HandlerJob], payload: bytes) -> list[RunResult]:
+        """Request the URL once for these jobs; a result for each."""
         if not jobs:
             return []
-        self._jobs += len(jobs)
         wall_ms = min(early_ms(job.timeout_ms, self._options.timeout_ms) for job in jobs)
-        payload = b"".join(job.payload + b"\n" for job in jobs)
         started_s = monotonic_s()
         try:
             _, _, body = self._request(handler.body, payload, wall_ms)
@@ -295,6 +306,21 @@ def _as_result(kind: str, body: bytes) -> Body | None:
         return msgspec.json.encode(text).decode()
     except (UnicodeDecodeError, *BAD_JSON):
         return body
+
+
+def _is_split(payload: bytes) -> bool:
+    """Whether a receiver finds more than one line in it."""
+    return b"\n" in payload or b"\r" in payload
+
+
+def _as_line(payload: bytes) -> bytes:
+    """A payload on one line, if it is JSON: the replies to a batch are matched to its lines."""
+    if not _is_split(payload):
+        return payload
+    try:
+        return msgspec.json.format(payload, indent=-1)
+    except BAD_JSON:
+        return payload
 
 
 def read_replies(body: bytes, count: int) -> list[RunResult]:

@@ -8,7 +8,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from ...core import commands as c
-from ...core.errors import StoreError, StoreFull, Unavailable
+from ...core.errors import StoreError
 from ...core.job import Code, Job, Place, State
 from ...engine.connection import Connection
 from ...engine.ticket import CallbackTicket
@@ -61,15 +61,12 @@ class AnswerWriter:
         self._pending -= 1
         command, reply = ticket.command, ticket.reply
         assert isinstance(command, AnswerCommand)
-        if isinstance(reply, Unavailable | StoreFull):
+        if isinstance(reply, StoreError):
             self._submit_later(connection, command, reply)
         elif not isinstance(command, c.AnswerAll):
             self._count_replies([(command, reply)])
         elif not isinstance(reply, BaseException):
             self._on_replies(connection, command, reply)
-        elif isinstance(reply, StoreError):
-            more = f", and {len(command.answers) - 1:,} more like it" if command.answers[1:] else ""
-            self._log(f"job {command.answers[0].hold.job_id}: {reply}{more}")
         else:
             # One of them is at fault: submit each by itself, so that the others are committed.
             for answer, job in zip(command.answers, command.held, strict=True):
@@ -81,7 +78,7 @@ class AnswerWriter:
         """Count the replies to many answers; those that could not be committed are submitted again."""
         settled: list[tuple[c.Answer | c.Release, Any]] = []
         for answer, job, reply in zip(command.answers, command.held, replies, strict=True):
-            if isinstance(reply, Unavailable | StoreFull):
+            if isinstance(reply, StoreError):
                 self._submit_later(connection, replace(answer, held=job), reply)
             else:
                 settled.append((answer, reply))

@@ -7,8 +7,9 @@ from msgspec.structs import replace
 
 from ...core import commands as c
 from ...core import queries as q
-from ...core.errors import HoldfastError
+from ...core.errors import HoldfastError, LeaseLost, NotFound
 from ...core.job import Job
+from ...queue.lease import RETRY_S
 from ...store.common.clock import system_clock
 from ..messages import CancelJob
 from .executor_handle import HeldJob
@@ -34,12 +35,19 @@ class Leases:
         self._pool, self._suspects = pool, suspects
         self._sources = {source.queue_index: source for source in sources}
         self._lease_ms, self._log = lease_ms, log
+        # The last error that was logged of leases that could not be extended.
+        self._logged = ""
 
     async def keep_renewing(self) -> None:
-        """Extend all leases in one commit, each time a third of their length has passed."""
+        """Extend all leases in one commit, each time a third of their length has passed.
+
+        After an error soon again: the store may be back just before the leases end.
+        """
+        pause_s = self._lease_ms / 3000
+        is_extended = True
         while True:
-            await asyncio.sleep(self._lease_ms / 3000)
-            await self._extend(self._held())
+            await asyncio.sleep(pause_s if is_extended else min(pause_s, RETRY_S))
+            is_extended = await self._extend(self._held())
 
     def _held(self) -> list[HeldJob]:
         return self._mine(self._pool.held() + self._suspects.held())
@@ -47,8 +55,11 @@ class Leases:
     def _mine(self, held: Sequence[HeldJob]) -> list[HeldJob]:
         return [one for one in held if one.queue_index in self._sources]
 
-    async def _extend(self, held: Sequence[HeldJob]) -> None:
-        """Extend leases in one commit, which also stores since when each handler runs."""
+    async def _extend(self, held: Sequence[HeldJob]) -> bool:
+        """Extend leases in one commit, which also stores since when each handler runs.
+
+        False if the store could not be used.
+        """
         jobs = [(one.queue_index, one.job) for one in held]
         for one in held:
             one.is_start_committed = bool(one.started_s)
@@ -58,7 +69,9 @@ class Leases:
             )
             for one in held
         )
-        self._apply_renewals(jobs, await asyncio.gather(*asks, return_exceptions=True))
+        replies = await asyncio.gather(*asks, return_exceptions=True)
+        self._apply_renewals(jobs, replies)
+        return all(isinstance(reply, Job | LeaseLost | NotFound) for reply in replies)
 
     def _apply_renewals(self, held: list[tuple[int, Job]], replies: Sequence[Job | BaseException]) -> None:
         failed: list[BaseException] = []
@@ -70,10 +83,13 @@ class Leases:
                     self._pool.send((queue_index, job.id), CancelJob(job=reply, queue_index=queue_index))
             elif self._pool.has_claim((queue_index, job.id), job.claim):
                 failed.append(reply)
-        if failed:
-            # One line for all: a worker that was suspended has lost all its leases.
-            more = f", and {len(failed) - 1:,} more like it" if failed[1:] else ""
-            self._log(f"{failed[0]}{more}")
+        # One line for all: a worker that was suspended has lost all its leases.
+        more = f", and {len(failed) - 1:,} more like it" if failed[1:] else ""
+        text = str(failed[0]) if failed else ""
+        if text and text != self._logged:
+            self._log(f"{text}{more}")
+        if held:
+            self._logged = text
 
     async def watch_running(self) -> None:
         """Poll for cancelled jobs, and commit the start of jobs that have been running for a while.

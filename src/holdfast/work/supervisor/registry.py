@@ -28,7 +28,8 @@ CHECK_S = 3.0
 # Where the store cannot detect workers: how long an entry is valid, and how often it is renewed.
 ENTRY_LIFE_MS = 60_000
 RENEW_S = 20.0
-# How often an idle worker looks on a server whether it is to stop; on a local store at each check.
+# How often an idle worker reads its entry on a server, also to see if it is to stop; on a local store at each
+# check.
 STOP_CHECK_S = 60.0
 # How often an unavailable store is retried at the start.
 RETRY_S = 1.0
@@ -44,10 +45,11 @@ class StoreEntry:
         self._publisher = Publisher()
         # Whether the store detects which workers are connected.
         self._is_detected = False
-        # What was written last, and when; when it was read whether to stop.
+        # What was written last, and when; when the entry was last read.
         self._written: Worker | None = None
         self._written_s = 0.0
         self._looked_s = monotonic_s()
+        self._is_dismissed = False
 
     async def enter(self, worker: Worker) -> None:
         """Write it for the first time."""
@@ -77,15 +79,18 @@ class StoreEntry:
             await self._publisher.publish_async(self.connection, tasks)
 
     async def update(self, worker: Worker) -> bool:
-        """Write it if something has changed, or it must be renewed; returns whether the worker is to stop."""
+        """Write it if it has changed, must be renewed or is gone; return whether the worker is to stop."""
         is_old = not self._is_detected and monotonic_s() - self._written_s > RENEW_S
         must_write = is_old or self._written != self._with_tasks(worker)
         if must_write:
             await self.write(worker)
         must_look = must_write or self._is_local() or monotonic_s() - self._looked_s > STOP_CHECK_S
-        is_stopping = must_look and await self._is_to_stop(worker.name)
+        entries = await self._read(worker.name) if must_look else None
+        if entries == [] and not self._is_dismissed:
+            # Another process has removed it, because this one was not connected for a moment.
+            await self.write(worker)
         await self.publish()
-        return is_stopping
+        return any(entry.stopping for entry in entries or ())
 
     def _is_local(self) -> bool:
         """Whether the store may be read often."""
@@ -94,13 +99,15 @@ class StoreEntry:
         except BadInput:
             return False
 
-    async def _is_to_stop(self, name: str) -> bool:
+    async def _read(self, name: str) -> list[Worker]:
+        """The entry in the store, if it is there."""
         self._looked_s = monotonic_s()
         found: list[Worker] = await self.connection.ask_async(q.ListWorkers(name=name))
-        return any(entry.stopping for entry in found)
+        return found
 
     async def dismiss(self, worker: Worker) -> None:
         """Remove it."""
+        self._is_dismissed = True
         await self.connection.ask_async(c.Dismiss(name=worker.name))
 
 

@@ -29,6 +29,7 @@ from ..logs import WORKER
 from ..messages import CommandRequest, Hello, make_reply
 from ..options import WorkerOptions
 from ..scheduler import SchedulerSettings, make_scheduler
+from ..timeouts import limit_error, limit_s
 from . import watches
 from .answer_writer import AnswerWriter
 from .claim_loop import CLAIM_WAIT_S, HEALTH_WAIT_S, ClaimLoop, ClaimScope
@@ -48,7 +49,6 @@ from .warm_tasks import WarmPairs, WarmTasks
 
 # How long the other jobs of an executor may go on after one has exceeded its time limit.
 GRACE_S = 10.0
-MAX_EARLY_MS = 500
 # How long to wait for killed executors to end.
 KILL_WAIT_S = 5.0
 # The least number of isolated executors: one for each half of a group of suspects.
@@ -350,11 +350,8 @@ class Supervisor:
         self._pool.track(asyncio.create_task(self._reply_to(executor, request)))
 
     def _start_timeout(self, executor: ExecutorHandle, held: HeldJob) -> None:
-        job = held.job
-        # A little before its lease ends for good, so that it counts as an error and not as a loss.
-        left_ms = job.timeout_ms - min(job.timeout_ms // 10, MAX_EARLY_MS)
         asyncio.get_running_loop().call_later(
-            left_ms / 1000, self._on_timeout, executor, held, held.started_s
+            limit_s(held.job), self._on_timeout, executor, held, held.started_s
         )
 
     def _on_timeout(self, executor: ExecutorHandle, held: HeldJob, started_s: float) -> None:
@@ -363,8 +360,7 @@ class Supervisor:
         if held.started_s != started_s or executor.jobs.get(held.key) is not held:
             return
         executor.take_back([held.key])
-        text = f"still running after its limit of {job.timeout_ms / 1000:g} s"
-        answer = c.Answer(hold=c.hold_of(job), code=Code.ERROR, error=text, ran_ms=held.ran_ms)
+        answer = c.Answer(hold=c.hold_of(job), code=Code.ERROR, error=limit_error(job), ran_ms=held.ran_ms)
         joblog.ended(job, answer, duration_ms=job.timeout_ms)
         if self._metrics is not None:
             self._metrics.runs.note_answers([(answer, job)])
