@@ -54,10 +54,13 @@ def _children() -> set[int]:
 
 
 def _joined(thread: threading.Thread, until: float) -> bool:
-    while thread.ident is None and time.monotonic() < until:
-        # Another thread is starting it.
-        time.sleep(0.001)
-    thread.join(max(0.0, until - time.monotonic()))
+    while time.monotonic() < until:
+        try:
+            thread.join(max(0.0, until - time.monotonic()))
+            break
+        except RuntimeError:
+            # Another thread is starting it.
+            time.sleep(0.001)
     return not thread.is_alive()
 
 

@@ -7,13 +7,16 @@ import pytest
 from hypothesis import HealthCheck, seed, settings
 from hypothesis.stateful import run_state_machine_as_test
 
+from holdfast.engine.sharding import operations
 from holdfast.store.common.clock import Clock
 from holdfast.store.memory.store import MemoryStore
 from holdfast.store.postgres.store import PostgresStore
 from holdfast.store.redis.store import RedisStore
+from holdfast.store.sharded.shard import Shard
 from holdfast.store.sharded.store import Opener, ShardedStore
 from holdfast.store.sqlite.store import SqliteStore
 from tests.doubles import SharedMemory
+from tests.model.faults import faulty
 from tests.model.model import Model, machine
 from tests.redis_servers import ClusterAddress, RedisAddress
 from tests.servers import Schemas
@@ -27,6 +30,7 @@ PROOF_HISTORIES, PROOF_PIECES = 20_000, 40
 # By way of a server a history takes ten times as long, and in a mix of stores longer still.
 SERVED_HISTORIES, MIXED_HISTORIES, SERVED_PIECES = 8, 4, 2
 SERVED_PROOF_HISTORIES, SERVED_PROOF_PIECES = 500, 10
+FAULTY_HISTORIES, FAULTY_PROOF_HISTORIES = 20, 2_000
 
 
 def sqlite(driver: str = "stdlib") -> type[Model]:
@@ -143,6 +147,20 @@ def test_shards_show_what_shards_in_memory_show(piece):
     run(sharded(), SERVED_HISTORIES // SERVED_PIECES, piece=piece)
 
 
+@pytest.fixture
+def no_pauses(monkeypatch):
+    """A shard that fails is asked again at once, and a key that is taken too."""
+    monkeypatch.setattr(Shard, "_went_down", lambda shard, error: None)
+    monkeypatch.setattr(operations, "KEY_RETRY_S", (0.0,) * len(operations.KEY_RETRY_S))
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("piece", range(SERVED_PIECES))
+def test_shards_whose_commits_fail_lose_nothing(piece, no_pauses):
+    """Whatever is cut short, upkeep and the next add put it right."""
+    run(faulty(), FAULTY_HISTORIES // SERVED_PIECES, piece=piece)
+
+
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("piece", range(SERVED_PIECES))
 def test_a_mix_of_stores_shows_what_shards_in_memory_show(piece, postgres_schemas):
@@ -183,6 +201,13 @@ def test_postgres_shows_what_memory_shows_in_many_histories(piece, postgres_sche
 def test_shards_show_what_shards_in_memory_show_in_many_histories(piece):
     """Four files as one."""
     run(sharded(), SERVED_PROOF_HISTORIES // SERVED_PROOF_PIECES)
+
+
+@pytest.mark.proof
+@pytest.mark.parametrize("piece", range(SERVED_PROOF_PIECES))
+def test_shards_whose_commits_fail_lose_nothing_in_many_histories(piece, no_pauses):
+    """Other histories and faults each time."""
+    run(faulty(), FAULTY_PROOF_HISTORIES // SERVED_PROOF_PIECES)
 
 
 @pytest.mark.proof

@@ -62,6 +62,15 @@ def test_a_duration_above_zero_never_becomes_zero(value):
     assert duration_ms(value, name="delay") == 1
 
 
+def test_the_least_is_named_as_a_duration():
+    assert (
+        duration_ms("10ms", name="lease", least_ms=10) == duration_ms(0.01, name="lease", least_ms=10) == 10
+    )
+    for value in (0, 0.009, "9ms", 0.0):
+        with pytest.raises(BadInput, match="must be a duration from 10 ms to ten years"):
+            duration_ms(value, name="lease", least_ms=10)
+
+
 def test_ten_years_are_the_most():
     most = bounds.MAX_DURATION_MS // 1000
 

@@ -6,6 +6,7 @@ import threading
 import msgspec
 import pytest
 
+import holdfast
 from holdfast.core import commands as c
 from holdfast.core import handler as h
 from holdfast.core import queries as q
@@ -24,6 +25,7 @@ from holdfast.core.worker import Served, Worker
 from holdfast.engine.connection import StoreConnection
 from holdfast.engine.queries import ANSWERED
 from holdfast.store.memory.store import MemoryStore
+from tests.queue_suite.tools import LONG_S, until
 
 EVERY = set(q.Query.__subclasses__())
 NOW_MS = 1_800_000_000_000
@@ -184,3 +186,23 @@ def test_the_time_is_told_without_a_transaction(filled, monkeypatch):
     monkeypatch.setattr(filled.connection.store, "read", None)
 
     assert filled.connection.ask(q.GetTime()) == NOW_MS
+
+
+def test_queries_that_wait_when_a_queue_is_closed_are_told(monkeypatch):
+    """Not cancelled, which they did not ask for."""
+
+    async def main() -> None:
+        connection, go_on = StoreConnection(MemoryStore(), rng=lambda: 0.5), threading.Event()
+        query = connection._query
+        monkeypatch.setattr(connection, "_query", lambda asked: go_on.wait(LONG_S) and query(asked))
+        asking = [asyncio.create_task(connection.ask_async(q.FindToken(name="t"))) for _ in range(6)]
+        await asyncio.sleep(0)
+        closing = asyncio.create_task(asyncio.to_thread(connection.close))
+        await asyncio.to_thread(until, lambda: connection._is_closed)
+        go_on.set()
+        await closing
+        found = await asyncio.gather(*asking, return_exceptions=True)
+        assert {type(one) for one in found} <= {type(None), holdfast.Closed}
+        assert any(isinstance(one, holdfast.Closed) for one in found)
+
+    asyncio.run(main())

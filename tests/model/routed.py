@@ -61,14 +61,14 @@ class RoutedEngine:
         """The replies, and what all transactions did: those of the commands, and those that these led to."""
         self._asks = not self._asks
         whole = Done(replies=self._ask_each(commands) if self._asks else self._submit_all(commands))
-        for reply in whole.replies:
-            if isinstance(reply, Exception) and not _is_refusal(reply):
-                raise reply
         while self._done:
             done = self._done.popleft()
             self._router._after(done)
             self._pool.wait()
             _join(whole, done)
+        for reply in whole.replies:
+            if isinstance(reply, Exception) and not _is_refusal(reply):
+                raise reply
         return whole
 
     def _ask_each(self, commands: Sequence[c.Command]) -> list[Any]:

@@ -43,6 +43,7 @@ from .repeats import *  # noqa: F403
 from .schedules import *  # noqa: F403
 from .starts import *  # noqa: F403
 from .states import *  # noqa: F403
+from .steps import *  # noqa: F403
 from .tasks import *  # noqa: F403
 from .tenants import *  # noqa: F403
 from .unique import *  # noqa: F403

@@ -1,15 +1,14 @@
-"""What handlers see: the context, with steps and logs."""
+"""What handlers see: the context and its logs."""
 
 import asyncio
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
-from holdfast.core.errors import BadInput, LeaseLost, TooLarge
+from holdfast.core.errors import BadInput, LeaseLost
 from holdfast.core.job import State
 from holdfast.queue.answers import Retry
 from holdfast.queue.context import AsyncContext, Context
@@ -20,14 +19,6 @@ from .fixtures import START_MS, MakeAsyncQueue
 from .tools import MINUTE_MS, take
 
 PATIENCE_S = 30
-
-
-@dataclass
-class Bought:
-    """A record of one's own."""
-
-    number: int
-    at: datetime
 
 
 def texts(queue: Queue, job: Any) -> list[str]:
@@ -163,85 +154,6 @@ def test_cancelling_a_job_reaches_the_handler_that_runs_it(queue: Queue) -> None
     runner.join(PATIENCE_S)
 
     assert job.get().state == State.CANCELLED
-
-
-# ── steps ────────────────────────────────────────────────────────────────────────────────────────
-
-
-def test_a_step_is_done_once_in_the_life_of_a_job(queue: Queue, clock: MovedClock) -> None:
-    """A later run gets what the first one got, of the type that the function returns."""
-    calls: list[str] = []
-
-    def order(number: int) -> Bought:
-        calls.append("order")
-        return Bought(number, datetime(2026, 1, 2, tzinfo=UTC))
-
-    def untold() -> Any:
-        calls.append("untold")
-        return ("a", None)
-
-    @queue.task(backoff="1s")
-    def buy(ctx: Context) -> Any:
-        placed = ctx.step("order", order, number=7)
-        seen = [placed == Bought(7, datetime(2026, 1, 2, tzinfo=UTC)), ctx.step("untold", untold)]
-        if ctx.attempt < 3:
-            raise ValueError
-        return seen
-
-    job = buy.add()
-    for _ in range(3):
-        take(queue).run()
-        assert list(queue.steps(job)) in (["order", "untold"], [])
-        clock.advance(MINUTE_MS)
-
-    assert calls == ["order", "untold"]
-    assert job.result() == [True, ["a", None]]
-    assert (queue.steps(job), job.get().steps) == ({}, 0)
-
-
-def test_a_step_that_raises_is_not_kept(queue: Queue, clock: MovedClock) -> None:
-    """Nor one whose result cannot be written, or is too much."""
-    results: list[Any] = [object(), "x" * 2_000_000, 5]
-    errors: list[type[Exception]] = []
-
-    @queue.task(backoff="1s")
-    def tried(ctx: Context) -> Any:
-        try:
-            return ctx.step("value", lambda: results.pop(0))
-        except Exception as error:
-            errors.append(type(error))
-            raise
-
-    job = tried.add()
-    for _ in range(3):
-        take(queue).run()
-        clock.advance(MINUTE_MS)
-
-    assert errors == [BadInput, TooLarge]
-    assert job.result() == 5
-
-
-def test_a_kept_result_that_no_longer_fits_is_told(queue: Queue, clock: MovedClock) -> None:
-    """The function was changed between two runs."""
-
-    def text() -> str:
-        return "a"
-
-    def number() -> int:
-        return 1
-
-    @queue.task(backoff="1s", attempts=2)
-    def changed(ctx: Context) -> None:
-        ctx.step("value", text if ctx.attempt == 1 else number)
-        raise ValueError
-
-    job = changed.add()
-    for _ in range(2):
-        take(queue).run()
-        clock.advance(MINUTE_MS)
-
-    assert "result of step value" in job.get().reason
-    assert queue.steps(job) == {"value": "a"}
 
 
 # ── logs ─────────────────────────────────────────────────────────────────────────────────────────

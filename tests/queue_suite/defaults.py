@@ -6,10 +6,13 @@ import pytest
 
 from holdfast.core import commands as c
 from holdfast.core.defaults import FOLLOWED, Defaults, source_of
+from holdfast.core.errors import BadInput
 from holdfast.core.job import Backoff, Job, State
 from holdfast.core.queries import GetJob, ListDefaults, Query
 from holdfast.engine.batch.task_defaults import FRESH_MS, read_published
+from holdfast.engine.records import TASK, name_of
 from holdfast.queue.queue import Queue
+from holdfast.store.contract import Changes
 from holdfast.testing.clock import MovedClock
 
 from .fixtures import START_MS, MakeQueue
@@ -164,6 +167,50 @@ def test_tenants_have_defaults_of_their_own(make_queue: MakeQueue) -> None:
         queue.add("work")
 
     assert (take(mine).record.max_attempts, take(other).record.max_attempts) == (2, 5)
+
+
+NAN = Backoff(first_ms=1, most_ms=2, jitter=float("nan"))
+LONG = Backoff(first_ms=1 << 62, most_ms=1 << 62)
+
+
+@pytest.mark.parametrize(
+    "defaults",
+    [
+        Defaults(max_attempts=-1),
+        Defaults(timeout_ms=-5),
+        Defaults(retry_after="garbage"),
+        Defaults(repeat="garbage"),
+        Defaults(expires_in_ms=(1 << 63) - 1),
+        Defaults(backoff=NAN),
+        Defaults(backoff=LONG),
+        Defaults(then="}{"),
+        Defaults(then='{"task":"next","id":5}'),
+        Defaults(then='{"task":"next","data":"}{"}'),
+        Defaults(then='{"task":"next"}' + " " * 65_536),
+        Defaults(then='{"task":"t","then":' * 1_500 + "null" + "}" * 1_500),
+    ],
+)
+def test_defaults_that_no_job_may_have_are_refused(queue: Queue, defaults: Defaults) -> None:
+    """Claims fill them in, also those of other tenants."""
+    with pytest.raises(BadInput):
+        ask(queue, c.Publish(tasks=(("", "work", defaults),)))
+
+    assert published(queue) == {}
+
+
+@pytest.mark.parametrize(
+    "row", [b"}{", b'{"backoff":{"jitter":null}}', b'{"expires_in_ms":9223372036854775807}']
+)
+def test_defaults_that_cannot_be_read_do_not_stop_claims(queue: Queue, row: bytes) -> None:
+    """They are as if not published; a worker that starts replaces them."""
+    store = queue.connection.engine.store
+    store.run(lambda _: (Changes(rows={(TASK, name_of("", "work")): row}), None))
+    queue.add("work")
+
+    assert take(queue).record.max_attempts == 10
+    assert queue.connection.ask(ListDefaults()) == []
+    ask(queue, c.Publish(tasks=(("", "work", Defaults(max_attempts=3)),)))
+    assert published(queue) == {("", "work"): Defaults(max_attempts=3)}
 
 
 def test_a_job_of_the_port_follows_what_the_documents_leave_open(queue: Queue, make_queue: MakeQueue) -> None:

@@ -360,6 +360,33 @@ def test_a_parent_is_neither_cancelled_nor_deleted_over_the_heads_of_its_childre
     assert queue.jobs() == []
 
 
+def test_a_parent_that_was_asked_to_stop_gets_no_more_children(queue: Queue) -> None:
+    """It could not be cancelled while they are there."""
+    parent = queue.add("parent")
+    job = take(queue)
+    queue.cancel(parent)
+
+    with unchanged(queue), pytest.raises(Refused, match=f"{parent.id}.*asked to stop"):
+        job.add("child")
+    assert job.retry().state == State.CANCELLED
+
+
+def test_a_parent_that_was_asked_to_stop_waits_for_a_child_that_was_put_back(queue: Queue) -> None:
+    """It cannot be cancelled over its head, also if that came after."""
+    parent = queue.add("parent")
+    job = take(queue)
+    child = job.add("child")
+    job.done()
+    take(queue, "child").fail("no")
+    again = take(queue, "parent")
+    queue.cancel(parent)
+
+    queue.requeue(child)
+    again.retry(0)
+
+    assert (state_of(queue, parent), parent.get().children.pending) == (State.QUEUED, 1)
+
+
 def test_a_parent_of_a_requeued_family_keeps_it(queue: Queue) -> None:
     """An operator may put a PAUSED parent back; its children run on, and it is done when they are."""
     parent, _ = _released(queue)

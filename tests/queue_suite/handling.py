@@ -3,7 +3,7 @@
 import asyncio
 import gc
 import threading
-from collections.abc import Awaitable
+from collections.abc import AsyncIterator, Awaitable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
@@ -119,6 +119,22 @@ def test_a_coroutine_past_its_soft_limit_is_cancelled_and_may_clean_up(queue: Qu
         queue.result(raised)
 
 
+def test_a_coroutine_that_awaits_something_cancelled_has_an_error(queue: Queue) -> None:
+    """Otherwise its job would stay RUNNING until its lease ends, and count no attempt."""
+
+    @queue.task(attempts=1)
+    async def awaits_cancelled() -> None:
+        inner = asyncio.create_task(_wait())
+        inner.cancel()
+        await inner
+
+    job = awaits_cancelled.add()
+    take(queue).run()
+
+    with pytest.raises(JobFailed, match="CancelledError"):
+        queue.result(job)
+
+
 def test_a_soft_limit_never_reaches_what_comes_after(queue: Queue) -> None:
     """However close to its end the limit comes: no later instruction of the thread is hit."""
     hits = 0
@@ -185,6 +201,21 @@ def test_handling_that_makes_no_sense_is_refused_where_it_is_written(
 
     with pytest.raises(BadInput, match=complaint):
         queue.task(**options)(function)
+
+
+def test_a_generator_is_no_task(queue: Queue) -> None:
+    """Its body would never run."""
+
+    def lines() -> Iterator[int]:
+        yield 1
+
+    async def more() -> AsyncIterator[int]:
+        yield 1
+
+    for function in (lines, more):
+        with pytest.raises(BadInput, match=f"task {function.__name__} has a yield"):
+            queue.task(function)
+        assert function.__name__ not in queue.tasks
 
 
 # ── batches ──────────────────────────────────────────────────────────────────────────────────────

@@ -280,6 +280,14 @@ def test_a_pattern_matches_as_shells_do(queue: Queue) -> None:
     assert {job.record.domain for job in take_all(queue)} == {b"host-c1", b"HOST-a1", b"host-a"}
 
 
+def test_a_name_that_looks_like_a_pattern_has_its_limit(queue: Queue) -> None:
+    """An address in brackets is not a set of characters to the one who wrote it."""
+    queue.limit("http://[2001:db8::1]/", concurrency=1)
+    queue.add_many([("work", n) for n in range(3)], domain="http://[2001:db8::1]/")
+
+    assert len(take_all(queue)) == 1
+
+
 # ── names and numbers ────────────────────────────────────────────────────────────────────────────
 
 ODD: list[Any] = [

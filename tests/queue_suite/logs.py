@@ -96,6 +96,21 @@ def test_a_stored_traceback_begins_with_the_handler(queue: Queue) -> None:
     assert "running.py" not in outcome.traceback
 
 
+def test_a_stored_traceback_of_a_coroutine_is_its_own_alone(queue: Queue) -> None:
+    """Not that of how it was called."""
+
+    @queue.task
+    async def work() -> None:
+        raise ValueError("no")
+
+    added = work.add()
+    take(queue).run()
+    outcome = added.get().outcome
+
+    assert outcome is not None
+    assert outcome.traceback.count("Traceback") == 1
+
+
 def test_data_that_do_not_fit_are_logged_without_a_traceback_of_holdfast(
     queue: Queue, make_queue: MakeQueue, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from holdfast.core import commands as c
+from holdfast.core.defaults import Defaults
 from holdfast.core.errors import JobFailed, LeaseLost, NotFound, Timeout
 from holdfast.core.job import Backoff, Code, State
 from holdfast.queue.answers import Failed, Retry
@@ -13,7 +15,7 @@ from holdfast.queue.queue import ClaimedJob, Queue
 from holdfast.testing.clock import MovedClock
 
 from .fixtures import START_MS, MakeQueue
-from .tools import DAY_MS, HOUR_MS, MINUTE_MS, STEADY, nothing, state_of, take, unchanged, upkeep
+from .tools import DAY_MS, HOUR_MS, MINUTE_MS, STEADY, ask, nothing, state_of, take, unchanged, upkeep
 
 # ── four outcomes ────────────────────────────────────────────────────────────────────────────────
 
@@ -217,6 +219,35 @@ def test_an_expired_job_is_not_started(queue: Queue, clock: MovedClock) -> None:
     assert nothing(queue)
 
     assert [(job.get().state, job.get().reason) for job in jobs] == [(State.FAILED, "expired")] * 3
+
+
+@pytest.mark.parametrize("ends", ["expired", "failed before"])
+def test_an_operator_puts_back_a_job_whose_expiry_has_passed(
+    queue: Queue, clock: MovedClock, ends: str
+) -> None:
+    """It runs: an expiry that has passed would end it at once, whatever default its task has by then."""
+    added = queue.add("work", expires="1m")
+    if ends == "failed before":
+        take(queue).fail()
+    clock.advance(MINUTE_MS)
+    assert nothing(queue)
+    ask(queue, c.Publish(tasks=((None, "work", Defaults(expires_in_ms=1_000)),)))
+
+    queue.requeue(added)
+
+    assert take(queue).done().state == State.FINISHED
+
+
+def test_an_operator_who_puts_a_job_back_in_time_leaves_its_expiry(queue: Queue, clock: MovedClock) -> None:
+    """It still counts."""
+    added = queue.add("work", expires="1m")
+    take(queue).fail()
+
+    queue.requeue(added)
+
+    clock.advance(MINUTE_MS)
+    assert nothing(queue)
+    assert added.get().reason == "expired"
 
 
 def test_a_lost_job_that_has_expired_is_not_put_back(queue: Queue, clock: MovedClock) -> None:

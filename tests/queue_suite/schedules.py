@@ -6,9 +6,11 @@ from typing import Any
 
 import pytest
 
+from holdfast.core import commands as c
 from holdfast.core.durations import iso
 from holdfast.core.errors import BadInput, NotFound
 from holdfast.core.job import Job, State
+from holdfast.core.schedule import Schedule
 from holdfast.queue.queue import Queue
 from holdfast.testing.clock import MovedClock
 
@@ -17,6 +19,7 @@ from .tools import (
     DAY_MS,
     HOUR_MS,
     MINUTE_MS,
+    ask,
     nothing,
     states,
     take,
@@ -39,6 +42,16 @@ def test_a_schedule_whose_jobs_could_never_be_added_is_refused(
         queue.schedule("s", "work", every=60, **options)
 
     assert queue.schedules() == []
+
+
+def test_a_schedule_whose_jobs_would_share_an_id_is_refused(queue: Queue) -> None:
+    """It could also be the id that a job of another tenant is about to get."""
+    command = c.SetSchedule(
+        schedule=Schedule(name="s", every_ms=MINUTE_MS), job=c.NewJob(task="work", id=1 << 40)
+    )
+
+    with unchanged(queue), pytest.raises(BadInput, match="id is"):
+        ask(queue, command)
 
 
 def fired(queue: Queue, name: str = "s") -> list[Job]:
@@ -315,6 +328,15 @@ def test_a_task_may_bring_its_schedule(queue: Queue, clock: MovedClock) -> None:
     job = take(queue)
     job.run()
     assert (job.record.schedule, queue.result(job.id)) == ("sweep", False)
+
+
+def test_a_time_zone_without_a_time_is_refused(queue: Queue) -> None:
+    """Not ignored."""
+    with pytest.raises(BadInput, match="exactly one of cron, every and repeat"):
+
+        @queue.task(tz="Europe/Berlin")
+        def sweep() -> None:
+            """Nothing."""
 
 
 def test_a_task_with_arguments_is_scheduled_by_a_prepared_call(queue: Queue, clock: MovedClock) -> None:

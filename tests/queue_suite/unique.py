@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from holdfast.core import commands as c
 from holdfast.core.errors import Refused
 from holdfast.core.job import State
 from holdfast.queue.queue import Queue
@@ -11,7 +12,7 @@ from holdfast.testing.clock import MovedClock
 
 from .fixtures import START_MS, MakeQueue
 from .hands import Native, Port
-from .tools import MINUTE_MS, nothing, state_of, take, unchanged, upkeep
+from .tools import MINUTE_MS, ask, hold_of, nothing, state_of, take, unchanged, upkeep
 
 # ── keep ─────────────────────────────────────────────────────────────────────────────────────────
 
@@ -91,6 +92,16 @@ def test_a_key_that_is_held_on_outlives_a_forgetful_archive(make_queue: MakeQueu
     assert queue.add("work", unique="key").id != first.id
 
 
+def test_a_key_goes_with_the_job_that_an_operator_deletes(queue: Queue) -> None:
+    """Otherwise an add would return a job that is not there."""
+    first = queue.add("work", unique="key", unique_for="10m")
+    take(queue).done()
+
+    queue.delete(first)
+
+    assert queue.add("work", unique="key").id != first.id
+
+
 # ── merge and replace ────────────────────────────────────────────────────────────────────────────
 
 
@@ -139,6 +150,20 @@ def test_replace_takes_data_and_time_anew(queue: Queue, clock: MovedClock) -> No
     assert nothing(queue)
 
 
+def test_replace_begins_anew(queue: Queue, clock: MovedClock) -> None:
+    """With all its attempts, without the steps of the old data, and with the expiry of the new add."""
+    first = queue.add("work", {"n": 1}, unique="key", attempts=2, backoff=60, expires="5m")
+    job = take(queue)
+    ask(queue, c.Step(hold=hold_of(job), name="half", result="1"))
+    job.done(error="broke")
+    clock.advance(4 * MINUTE_MS)
+    queue.add("work", {"n": 2}, unique="key", on_conflict="replace", delay="4m", expires="1h")
+    assert (first.get().attempts, first.get().steps) == (0, 0)
+    clock.advance(4 * MINUTE_MS)
+
+    assert take(queue).done(error="broke again").state == State.QUEUED
+
+
 # ── what reaches a job that runs ─────────────────────────────────────────────────────────────────
 
 
@@ -171,6 +196,18 @@ def test_a_replace_of_a_running_job_keeps_its_time_in_mind(queue: Queue, clock: 
     clock.advance(30_000)
     take(queue).done()
     assert state_of(queue, first) == State.FINISHED
+
+
+def test_a_replace_of_a_job_that_was_asked_to_stop_runs(queue: Queue) -> None:
+    """The request was about the work before it."""
+    first = queue.add("work", {"n": 1}, unique="key")
+    job = take(queue)
+    queue.cancel(first)
+    queue.add("work", {"n": 2}, unique="key", on_conflict="replace")
+
+    job.done()
+
+    assert take(queue).data == {"n": 2}
 
 
 @pytest.mark.parametrize("end", ["fail", "error", "lapse"])

@@ -146,6 +146,16 @@ def test_a_claim_until_empty_ends_when_nothing_is_left(queue: Queue) -> None:
     assert _until_empty(queue, lambda: None) is None
 
 
+def test_a_claim_until_empty_does_not_wait_for_a_paused_task(queue: Queue) -> None:
+    """But for its jobs that run."""
+    queue.add("work")
+    queue.add("work", delay="1h")
+    running = take(queue)
+    queue.pause("work")
+
+    assert _until_empty(queue, running.done) is None
+
+
 def test_a_claim_until_empty_does_not_wait_for_what_only_an_operator_can_move(queue: Queue) -> None:
     """Children behind a FAILED parent, and a parent whose FAILED children keep it."""
     queue.add("parent")

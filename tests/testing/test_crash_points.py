@@ -129,6 +129,24 @@ def test_nothing_is_said_after_the_crash():
     )
 
 
+def test_the_commands_of_a_coroutine_are_points_too():
+    """They are awaited, and sent in another way."""
+    queue = holdfast.connect("memory://")
+    done: list[int] = []
+
+    @queue.task()
+    async def steps(ctx: holdfast.AsyncContext) -> None:
+        await ctx.progress(0.5)
+        await ctx.step("one", lambda: done.append(1))
+
+    points = testing.crash_points(lambda: queue, lambda queue: steps.add())
+
+    said = [point.what for point in points if point.when == "before"]
+    assert (said[0], said[-1], len(said)) == ("report", "answer ok", 3)
+    # Once in each history, with a crash or without, and twice in that where its step was not kept.
+    assert len(done) == len(points) + 2
+
+
 def test_a_scenario_that_runs_nothing_is_refused():
     queue = holdfast.connect("memory://")
     with pytest.raises(BadInput, match="scenario"):

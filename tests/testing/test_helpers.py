@@ -87,6 +87,35 @@ def test_a_coroutine_is_run_to_its_end(queue):
     assert [run.result for run in testing.run_due(queue)] == [2]
 
 
+def test_a_coroutine_is_run_inside_an_async_test(queue):
+    """On another loop, because that of the test cannot be run twice."""
+
+    @queue.task(attempts=1)
+    async def soon(n: int) -> int:
+        await asyncio.sleep(0)
+        return n
+
+    async def scenario() -> None:
+        job = soon.add(3)
+        (ran,) = testing.run_due(queue)
+        assert (ran.job.id, ran.result) == (job.id, 3)
+
+    asyncio.run(scenario())
+
+
+def test_runs_are_told_where_no_ended_job_is_kept():
+    """Without their results."""
+    with testing.queue(retention=0) as queue:
+
+        @queue.task()
+        def five() -> int:
+            return 5
+
+        five.add()
+
+        assert [(str(ran.state), ran.result) for ran in testing.run_due(queue)] == [("FINISHED", None)]
+
+
 def test_a_moment_is_a_bound_too_and_only_one_may_be_given(queue):
     @queue.task()
     def tick() -> None: ...

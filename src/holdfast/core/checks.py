@@ -1,7 +1,9 @@
 """Checks of input, before anything is written. The error names the argument."""
 
 import re
+from collections.abc import Iterator
 from functools import cache, lru_cache
+from math import inf
 from operator import attrgetter, is_
 from typing import Any
 
@@ -22,10 +24,11 @@ from .commands import (
     WriteLog,
 )
 from .counting import counted
+from .defaults import Defaults
 from .errors import BadInput, TooLarge
 from .glob import check_glob
 from .ids import MAX_ID, SYSIDS
-from .job import DEFAULT_BACKOFF, Body, size_of
+from .job import DEFAULT_BACKOFF, Body, Unreadable, size_of
 from .outcome import check_backoff
 from .repeat import check_retry_after, parse_repeat
 from .sysid import TakeSysid
@@ -86,6 +89,18 @@ def check_body(what: str, body: Body | None) -> None:
         raise TooLarge(what, f"{size:,} bytes", needed=f"at most {bounds.DATA_BYTES:,} bytes")
     if isinstance(body, str) and "\0" in body:
         raise BadInput(what, "text with NUL", needed="JSON, which has it as \\u0000, or bytes")
+
+
+def check_json(what: str, body: Body | None) -> None:
+    """Check that a body from another process is JSON if it is text: servers put it into JSON as it is."""
+    if isinstance(body, Unreadable):
+        raise BadInput(what, "damaged, or empty", needed="JSON text or bytes")
+    if not isinstance(body, str):
+        return
+    try:
+        msgspec.json.decode(body, type=msgspec.Raw)
+    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+        raise BadInput(what, "text", needed=f"JSON ({error})") from None
 
 
 def json_body(what: str, text: str | bytes) -> str:
@@ -169,6 +184,34 @@ def _check_then(then: NewJob, into: str) -> None:
         raise TooLarge("then", f"{size:,} bytes", needed=f"at most {bounds.THEN_BYTES:,} bytes")
 
 
+def check_defaults(defaults: Defaults) -> None:
+    """Check the defaults of a task: each is as in a new job."""
+    for field, check in _FIELD_CHECKS:
+        value = getattr(defaults, field, None)
+        if value is not None and value != "":
+            check(field, value)
+    if defaults.then is None:
+        return
+    if len(defaults.then) > bounds.THEN_BYTES:
+        found = f"{len(defaults.then):,} characters"
+        raise TooLarge("then", found, needed=f"at most {bounds.THEN_BYTES:,} bytes")
+    try:
+        then = msgspec.json.decode(defaults.then, type=NewJob)
+        _check_then(then, defaults.into)
+    except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
+        raise BadInput("then", "text", needed=f"a job as JSON ({error})") from None
+    for data in data_of(then):
+        check_json("data of then", data)
+
+
+def data_of(new: NewJob) -> Iterator[Body]:
+    """The data of a new job, and of the jobs that follow it."""
+    follower: NewJob | None = new
+    while follower is not None:
+        yield follower.data
+        follower = follower.then
+
+
 def check_command(command: Command) -> None:
     """Refuse bad input before it goes anywhere: check the fields of a command that have limits."""
     if isinstance(command, Add):
@@ -191,8 +234,8 @@ def check_command(command: Command) -> None:
             raise BadInput("held", f"{len(command.held)} records", needed=f"{len(command.answers)}, or none")
         for answer in command.answers:
             check_command(answer)
-    if isinstance(command, Answer) and command.priority is not None:
-        check_whole("priority", command.priority, 0, bounds.MAX_PRIORITY)
+    if isinstance(command, Answer):
+        _check_answer(command)
     if isinstance(command, ReserveIds):
         check_whole("count", command.count, 1, bounds.BATCH_JOBS)
     if isinstance(command, TakeSysid):
@@ -209,6 +252,15 @@ def check_command(command: Command) -> None:
             value = getattr(command, field, None)
             if value is not None and value != "":
                 check(field, value)
+
+
+def _check_answer(answer: Answer) -> None:
+    if answer.priority is not None:
+        check_whole("priority", answer.priority, 0, bounds.MAX_PRIORITY)
+    for field in ("cpu_ms", "wall_ms"):
+        # Not NaN or infinite either: the record of a job could not be read again with these.
+        if not 0 <= (value := getattr(answer, field)) < inf:
+            raise BadInput(field, value, needed="0 or more")
 
 
 def _check_sysid(command: TakeSysid) -> None:
@@ -322,6 +374,7 @@ _FIELD_CHECKS: tuple[tuple[str, Any], ...] = (
     ("domain", lambda name, value: check_key(name, value, bounds.DOMAIN_BYTES)),
     ("parent_id", _whole(0, (1 << 63) - 1)),
     ("into", check_name),
+    ("schedule", check_name),
     ("traceparent", _traceparent),
 )
 _COMMAND_CHECKS: tuple[tuple[str, Any], ...] = (

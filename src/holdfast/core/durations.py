@@ -33,7 +33,7 @@ _NUMBER = r"[0-9]+(?:\.[0-9]+)?"
 # Each unit at most once, the largest first: "1h 1h" is a typing error, not two hours.
 _PARTS = re.compile(" *".join(rf"(?:({_NUMBER}) ?(?:{unit})(?![a-z]))?" for _, unit in _UNITS))
 _SECONDS = re.compile(_NUMBER)
-_DURATION_NEEDED = 'a duration from 0 to ten years, such as 90 (seconds), "2h 30m", "1.5h" or "250ms"'
+_DURATION_NEEDED = 'a duration from {} to ten years, such as 90 (seconds), "2h 30m", "1.5h" or "250ms"'
 
 _DATE = r"[0-9]{4}-[0-9]{2}-[0-9]{2}"
 _TIME = r"[0-9]{2}:[0-9]{2}(?::[0-9]{2}(?:\.[0-9]{1,9})?)?"
@@ -45,14 +45,14 @@ _MOMENT_NEEDED = (
 )
 
 
-def duration_ms(value: float | timedelta | str, *, name: str) -> int:
+def duration_ms(value: float | timedelta | str, *, name: str, least_ms: int = 0) -> int:
     """A duration in milliseconds, rounded, but only 0 becomes 0. `name` is for the error."""
     is_whole = type(value) is int or (type(value) is float and value.is_integer())
-    if is_whole and 0 <= value <= bounds.MAX_DURATION_MS // 1000:  # type: ignore[operator]
+    if is_whole and least_ms <= value * 1000 <= bounds.MAX_DURATION_MS:  # type: ignore[operator]
         return int(value) * 1000  # type: ignore[arg-type]
     exact = _exact_ms(value)
-    if exact is None or not 0 <= exact <= bounds.MAX_DURATION_MS:
-        raise BadInput(name, value, needed=_DURATION_NEEDED)
+    if exact is None or not least_ms <= exact <= bounds.MAX_DURATION_MS:
+        raise BadInput(name, value, needed=_DURATION_NEEDED.format(f"{least_ms} ms" if least_ms else 0))
     return round(exact) or (1 if exact else 0)
 
 

@@ -43,6 +43,9 @@ def check_new_child(parent: Job, hold: Hold | None, sibling: Job | None) -> None
         raise Refused("add a child to", parent.id, found=str(parent.state), needed=needed)
     if parent.place == Place.DONE:
         raise Refused("add a child to", parent.id, found=str(parent.state), needed="RUNNING or PAUSED")
+    if parent.cancel_requested:
+        # A parent that waits for its children cannot be cancelled.
+        raise Refused("add a child to", parent.id, found="asked to stop", needed="not cancelled")
     if parent.parent_id:
         needed = "a job without a parent"
         raise Refused(

@@ -52,8 +52,7 @@ class Seen(Record, frozen=True, kw_only=True):
 
 def moved(mark: Mark, *, name: str, to: int, resets: int, seen: Seen, now_ms: int) -> Mark:
     """Move progress by its consumer: forward, or to where it is; otherwise raise `Backwards`."""
-    if resets != mark.resets:
-        raise Backwards(name, to, found=f"set to {mark.processed:,} by hand meanwhile")
+    check_resets(mark, name=name, to=to, resets=resets)
     if to < mark.processed:
         raise Backwards(name, to, found=f"at {mark.processed:,} already: another consumer has its name")
     if to == mark.processed:
@@ -66,6 +65,12 @@ def moved(mark: Mark, *, name: str, to: int, resets: int, seen: Seen, now_ms: in
         moved_ms=now_ms,
         per_s=_rate(mark, to - mark.processed, now_ms),
     )
+
+
+def check_resets(mark: Mark, *, name: str, to: int, resets: int) -> None:
+    """Raise `Backwards` if an operator has set progress since its consumer started."""
+    if resets != mark.resets:
+        raise Backwards(name, to, found=f"set to {mark.processed:,} by hand meanwhile")
 
 
 def _rate(mark: Mark, count: int, now_ms: int) -> float:

@@ -93,9 +93,14 @@ def is_pattern(domain: bytes) -> bool:
 
 
 def find_pattern(patterns: Iterable[tuple[bytes, Limit]], domain: bytes) -> Limit | None:
-    """The limit of the longest pattern that matches; of equally long ones, the first by name."""
+    """The limit of the longest pattern that matches; of equally long ones, the first by name.
+
+    A pattern also matches itself: "http://[::1]/" is more likely a name than a choice of characters.
+    """
     name = domain.decode("latin-1")
-    matching = [(-len(p), p, limit) for p, limit in patterns if fnmatchcase(name, p.decode("latin-1"))]
+    matching = [
+        (-len(p), p, limit) for p, limit in patterns if p == domain or fnmatchcase(name, p.decode("latin-1"))
+    ]
     return min(matching, key=lambda m: m[:2])[2] if matching else None
 
 

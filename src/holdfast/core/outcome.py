@@ -11,7 +11,7 @@ from functools import lru_cache
 
 from msgspec.structs import replace
 
-from .bounds import ERROR_BYTES, ERRORS_KEPT
+from .bounds import ERROR_BYTES, ERRORS_KEPT, MAX_DURATION_MS
 from .commands import Answer
 from .errors import BadInput
 from .job import Backoff, Code, Job, Outcome
@@ -66,6 +66,8 @@ def check_backoff(backoff: Backoff) -> None:
     """Refuse an invalid backoff."""
     if not 0 <= backoff.first_ms <= backoff.most_ms:
         raise BadInput("backoff", backoff.first_ms, needed=f"between 0 and its limit of {backoff.most_ms} ms")
+    if backoff.most_ms > MAX_DURATION_MS:
+        raise BadInput("backoff", backoff.most_ms, needed=f"at most {MAX_DURATION_MS:,} ms")
     if not 0 <= backoff.jitter <= 1:
         raise BadInput("backoff jitter", backoff.jitter, needed="between 0 and 1")
 

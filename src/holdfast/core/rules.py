@@ -50,6 +50,8 @@ _ENDED: dict[str, Any] = {
     "again_at": 0,
 }
 _FINISHED = _ENDED | {"ended": State.FINISHED, "reason": "", "steps": 0}
+# What a job starts over with: after a repeat, or with data that replaced its own.
+FRESH: dict[str, Any] = {"attempts": 0, "losses": 0, "crowd_limit": 0, "scheduled_at": 0, "steps": 0}
 
 
 def repeat_text(text: str, *, strict: bool) -> str:
@@ -314,8 +316,11 @@ def requeue(
 ) -> Job:
     """Put a job back in the queue from any state, with its attempts and losses reset.
 
-    `forgive`: only this many losses, of which the current run counts as one.
+    `forgive`: only this many losses, of which the current run counts as one. An expiry that has passed by
+    then no longer counts: otherwise the job would fail at once.
     """
+    if job.expires_at and job.expires_at <= (run_at or now_ms):
+        job = expiring(job, 0)
     losses = 0 if forgive is None else max(job.losses + (job.place == Place.RUNNING) - forgive, 0)
     forgiven = {"attempts": 0, "losses": losses, "crowd_limit": 0, "task": task or job.task}
     return queued(job, run_at=run_at or now_ms, now_ms=now_ms, **forgiven)
@@ -358,29 +363,33 @@ def update(
     return queued(job, run_at=job.run_at, now_ms=now_ms, **kept)
 
 
+def expiring(job: Job, expires_at: int) -> Job:
+    """The job with another expiry, which no default of its task replaces."""
+    return replace(job, expires_at=expires_at, given=tuple(dict.fromkeys((*job.given, "expires"))))
+
+
 def expire(job: Job, *, now_ms: int) -> Job:
     """End a waiting job whose `expires_at` has passed."""
     return _failed(job, now_ms=now_ms, reason=EXPIRED)
 
 
 def _cancel_takes_effect(job: Job) -> bool:
-    # As in `cancel`: not while it has children, which would wait for their parent forever.
+    # As in `cancel`: not while it has children, of which one may have been requeued since.
     return job.cancel_requested and not job.children.pending
 
 
 def _run_again(job: Job, *, now_ms: int, ignore_repeat: bool) -> Job | None:
-    fresh = {"attempts": 0, "losses": 0, "crowd_limit": 0, "scheduled_at": 0, "steps": 0}
     if job.cancel_requested:
         return None
     if job.again_at:
-        return queued(job, run_at=job.again_at, now_ms=now_ms, **fresh)
+        return queued(job, run_at=job.again_at, now_ms=now_ms, **FRESH)
     if not job.repeat or ignore_repeat:
         return None
     try:
         run_at = _next_run(job, now_ms=now_ms)
     except BadInput as error:
         return _failed(job, now_ms=now_ms, reason=str(error))
-    return queued(job, run_at=run_at, now_ms=now_ms, **fresh)
+    return queued(job, run_at=run_at, now_ms=now_ms, **FRESH)
 
 
 def _next_run(job: Job, *, now_ms: int) -> int:

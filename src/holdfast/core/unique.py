@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from .commands import NewJob
 from .errors import BadInput
 from .job import Body, Job, Place, Record, State
-from .rules import queued, repeat_text, update
+from .rules import FRESH, expiring, queued, repeat_text, update
 
 UniqueKey = tuple[str, str, bytes]
 
@@ -72,13 +72,18 @@ def hit(job: Job, old: Body, new: NewJob, *, now_ms: int) -> tuple[Job, Body | N
         run_at = job.run_at if job.place != Place.RUNNING else now_ms
     else:
         data, run_at = new.data, new.run_at or now_ms + new.delay_ms
+        expires_at = new.expires_at or (now_ms + new.expires_in_ms if new.expires_in_ms else 0)
+        job = expiring(job, expires_at) if job.expires_at or expires_at else job
     if job.strict or job.place in (Place.PAUSED, Place.DONE):
         return job, data
     if job.place == Place.RUNNING:
-        return replace(job, again_at=max(run_at, 1)), data
+        # A request to stop was about the work before this change.
+        return replace(job, again_at=max(run_at, 1), cancel_requested=False), data
     # A job whose lease expired may still be finished by its holder, which does not have the new data.
     kept = {"owner": job.owner, "lapsed": job.lapsed, "again_at": max(run_at, 1) if job.owner else 0}
-    return queued(job, run_at=run_at, now_ms=now_ms, **kept), data
+    # It may still be the one that kills its process.
+    kept |= {"losses": job.losses, "crowd_limit": job.crowd_limit}
+    return queued(job, run_at=run_at, now_ms=now_ms, **(FRESH | kept)), data
 
 
 def merged(old: Body, new: Body) -> Body:

@@ -18,9 +18,9 @@ from time import sleep
 from typing import TYPE_CHECKING, Any, TypeVar, Union, cast
 
 from ..core import commands as c
-from ..core.errors import HoldfastError, Moved
+from ..core.errors import Closed, HoldfastError, Moved
 from ..core.moving import Notice, Standing, read_notice
-from ..core.queries import Query
+from ..core.queries import FindToken, GetTime, Query, SelectJobs
 from ..store.common.clock import monotonic_s
 from ..store.contract import ReadTxn, Store
 from .committer import Committer
@@ -30,6 +30,8 @@ from .submitter import Submitter
 from .ticket import Ticket
 
 if TYPE_CHECKING:
+    from concurrent.futures import ThreadPoolExecutor
+
     from .metrics import CommitMeter
     from .sharding.router import ShardRouter
 
@@ -39,6 +41,9 @@ Reopen = Callable[[str], Store | None]
 HOPS = 8
 # How long to wait for a new store that is about to open.
 PATIENCE_S, NAP_S = 30.0, 0.05
+# Queries of coroutines that have threads of their own, and how many. An SQL query may run for seconds, and
+# other queries must not wait for many of them. A server looks up tokens and the time for all its clients.
+OWN_THREADS: dict[type, int] = {SelectJobs: 2, FindToken: 4, GetTime: 4}
 
 log = logging.getLogger("holdfast")
 
@@ -136,6 +141,9 @@ class StoreConnection(Connection):
         self._names: list[str] = []
         self._meter: CommitMeter | None = None
         self._left: list[StoreSubmitter] = []
+        # Not `_lock`, which is held while another store is opened: coroutines take this one.
+        self._pools_lock = threading.Lock()
+        self._pools: dict[type, ThreadPoolExecutor] = {}
         self._is_closed = False
         self._lock = threading.Lock()
         self._submitter = self._open(store, retention_ms)
@@ -169,11 +177,34 @@ class StoreConnection(Connection):
 
     def ask_async(self, asked: c.Command | Query, *, wait_s: float = 0.0) -> Coroutine[Any, Any, Any]:
         """Run a command or query, awaiting its reply; a query runs in a thread, to not block the loop."""
+        if type(asked) in OWN_THREADS:
+            return self._query_in_pool(asked)  # type: ignore[arg-type]
         if type(asked) in ANSWERED:
             import asyncio
 
             return asyncio.to_thread(self._query, asked)  # type: ignore[arg-type]
         return super().ask_async(asked, wait_s=wait_s)
+
+    async def _query_in_pool(self, query: Query) -> Any:
+        """Run a query in the threads of its type."""
+        import asyncio
+        from concurrent.futures import ThreadPoolExecutor
+
+        kind = type(query)
+        with self._pools_lock:
+            if self._is_closed:
+                raise Closed
+            if kind not in self._pools:
+                name = f"holdfast-{kind.__name__}"
+                self._pools[kind] = ThreadPoolExecutor(OWN_THREADS[kind], thread_name_prefix=name)
+            asked = self._pools[kind].submit(self._query, query)
+        try:
+            return await asyncio.wrap_future(asked)
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if asked.cancelled() and self._is_closed and task is not None and not task.cancelling():
+                raise Closed from None
+            raise
 
     def submit(self, ticket: Ticket) -> None:
         """Submit a command; its ticket will be answered."""
@@ -228,8 +259,15 @@ class StoreConnection(Connection):
                 return
             self._is_closed = True
             submitters = [self._submitter, *self._left]
+        with self._pools_lock:
+            pools = [*self._pools.values()]
+        # Their queries may try a store that is down, until it is closed.
+        for pool in pools:
+            pool.shutdown(wait=False, cancel_futures=True)
         for submitter in submitters:
             submitter.close()
+        for pool in pools:
+            pool.shutdown()
 
     # After a move of the store
 

@@ -7,13 +7,14 @@ has promoted due jobs; only they need a write before the last one, because they 
 """
 
 from collections.abc import Callable, Sequence
+from contextvars import copy_context
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from msgspec.structs import replace
 
 from ..core import commands as c
 from ..core import rank
-from ..core.errors import Conflict, HoldfastError, Moved, Stopped
+from ..core.errors import Conflict, HoldfastError, Stopped, StoreError
 from ..core.job import Job, Place
 from ..core.kinds import DOMAIN, SETTING
 from ..core.moving import check_open
@@ -126,6 +127,10 @@ class Engine:
                         return False
             elif _brings_records(command):
                 ends = True
+                for job in command.held if type(command) is c.AnswerAll else (command.held,):  # type: ignore[attr-defined]
+                    if job.unique is not None or job.domain is not None or job.parent_id or job.then:
+                        # Its key, its domain or its family is read, and its follow-up job may have these.
+                        return False
             else:
                 return False
         # A job that ends is archived if the retention says so.
@@ -175,9 +180,16 @@ class Engine:
     async def execute_in_async(self, connection: Any, command: c.Command) -> Any:
         """Run one command inside the caller's asyncio transaction, if the store supports that."""
         import asyncio
+        from concurrent.futures import ThreadPoolExecutor
 
         lent = await self.store.lend(connection)
-        work = asyncio.create_task(asyncio.to_thread(self.execute_in, lent, command))
+        # A thread of its own: all threads of a shared pool could wait for locks of a transaction whose next
+        # command waits for a thread.
+        thread = ThreadPoolExecutor(1, "holdfast-borrow")
+        work = asyncio.get_running_loop().run_in_executor(
+            thread, copy_context().run, self.execute_in, lent, command
+        )
+        thread.shutdown(wait=False)
         try:
             return await asyncio.shield(work)
         except asyncio.CancelledError:
@@ -208,8 +220,8 @@ class Engine:
             return
         try:
             self.ids.give_back(self.store)
-        except (Moved, Stopped):
-            # The number has moved too, and is free there when its lease expires.
+        except StoreError:
+            # The store has moved or is down: the number is free again when its lease expires.
             pass
         finally:
             self.store.close()

@@ -99,7 +99,8 @@ def ended(
     else:
         level = logging.WARNING if answer.counts else logging.INFO
         line = "runs again in about %s: attempt %s ended after %s: %s"
-        _write(level, event, job, line, _length(after.run_at - now_ms), attempt, lasted, text, **fields)
+        wait = _length(max(after.run_at - now_ms, 0))
+        _write(level, event, job, line, wait, attempt, lasted, text, **fields)
 
 
 def raised_late(job: Job, error: BaseException, *, trace_id: str = "") -> None:

@@ -228,8 +228,11 @@ def _is_unfinished(txn: ReadTxn, tenant: str | None, query: q.HasUnfinished) -> 
     if query.handled:
         handled = handlers.find_handled(txn, [(key.tenant, key.task) for key in keys])
         keys = [key for key in keys if (key.tenant, key.task) in handled]
-    if any(key.place not in (Place.PAUSED, Place.DONE) for key in keys):
-        return True
+    paused = [(whose, task) for whose, task, domain in _pauses(txn, tenant) if domain is None]
+    for key in keys:
+        is_paused = any(who in (None, key.tenant) and task in (None, key.task) for who, task in paused)
+        if key.place == Place.RUNNING or (key.place in WAITING and not is_paused):
+            return True
     return any(_goes_on(txn, tenant, key.task) for key in keys if key.place == Place.PAUSED)
 
 

@@ -131,7 +131,12 @@ def deliver(tickets: Iterable[Ticket], give_up: Callable[[Ticket], None]) -> Non
 def _resolve(tickets: list[Ticket], give_up: Callable[[Ticket], None]) -> None:
     for ticket in tickets:
         if isinstance(ticket, CallbackTicket):
-            ticket.on_reply(ticket)
+            try:
+                ticket.on_reply(ticket)
+            except Exception as error:
+                # The other tickets are those of other clients.
+                assert ticket.loop is not None
+                ticket.loop.call_exception_handler({"message": "a reply was not taken", "exception": error})
             continue
         assert ticket.future is not None
         if ticket.future.done():

@@ -105,9 +105,13 @@ class AsyncClaimedJob(Holding):
 
     async def run(self) -> Job:
         """Run the job with this queue's task, and answer with its outcome."""
-        outcome = await running.run_async(self._queue._find_task(self.task), self)
+        outcome = await self._run_handler()
         ask = self._conclude(outcome)
         return self._end_of_answered(outcome) if ask is None else await self._say(ask)
+
+    async def _run_handler(self) -> Any:
+        """Run the handler; returns its outcome."""
+        return await running.run_async(self._queue._find_task(self.task), self)
 
     async def __aenter__(self) -> Self:
         return self

@@ -5,6 +5,7 @@ neither part of the job's data nor an argument of `add`.
 """
 
 import inspect
+import threading
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractContextManager
 from datetime import UTC, datetime
@@ -45,6 +46,10 @@ class Running:
         self._job, self._queue = job, queue
         # Results of the steps of earlier runs, as JSON text; read on first use.
         self._kept: dict[str, str] | None = None
+        # A lock for each step: of two calls at the same time the second gets the result of the first.
+        self._step_locks: dict[str, Any] = {}
+        # The tasks that are within a coroutine step: one that waited for itself would wait for ever.
+        self._stepping: dict[str, Any] = {}
 
     @property
     def job_id(self) -> int:
@@ -125,7 +130,7 @@ class Context(Running):
             return self._say(ask)[0]
 
     def children(self, *, after: Any = None, limit: int = 1000) -> list[Job]:
-        """The children of the previous run, with their outcomes."""
+        """The children of the previous run, with their outcomes, and those that this run has added."""
         return self._say(asks.children(self._job, after=after, limit=limit))
 
     def step(self, name: str, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
@@ -134,9 +139,12 @@ class Context(Running):
         The result is stored as JSON and decoded by the function's return annotation, in this run too.
         """
         if self._kept is None:
-            self._kept = self._say(self._steps()) if self._job.record.steps else {}
-        if name not in self._kept:
-            self._say(self._keep(name, fn(*args, **kwargs)))
+            kept = self._say(self._steps()) if self._job.record.steps else {}
+            # Another thread may have stored it meanwhile.
+            self._kept = kept if self._kept is None else self._kept
+        with self._step_locks.setdefault(name, threading.RLock()):
+            if name not in self._kept:
+                self._say(self._keep(name, fn(*args, **kwargs)))
         value: T = read_step(name, fn, self._kept[name])
         return value
 
@@ -161,7 +169,7 @@ class AsyncContext(Running):
             return (await self._say(ask))[0]
 
     async def children(self, *, after: Any = None, limit: int = 1000) -> list[Job]:
-        """The children of the previous run, with their outcomes."""
+        """The children of the previous run, with their outcomes, and those that this run has added."""
         return await self._say(asks.children(self._job, after=after, limit=limit))
 
     @overload
@@ -174,15 +182,25 @@ class AsyncContext(Running):
 
     async def step(self, name: str, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         """Call a function, or await a coroutine function, once for the job; see `Context.step`."""
+        import asyncio
+
         if self._kept is None:
             kept = await self._say(self._steps()) if self._job.record.steps else {}
             # Another coroutine may have stored it meanwhile: steps may run concurrently.
             self._kept = kept if self._kept is None else self._kept
-        if name not in self._kept:
-            value = fn(*args, **kwargs)
-            if inspect.isawaitable(value):
-                value = await value
-            await self._say(self._keep(name, value))
+        task = asyncio.current_task()
+        if self._stepping.get(name) is task:
+            raise BadInput("step", name, needed="another name than that of the step around it")
+        async with self._step_locks.setdefault(name, asyncio.Lock()):
+            if name not in self._kept:
+                self._stepping[name] = task
+                try:
+                    value = fn(*args, **kwargs)
+                    if inspect.isawaitable(value):
+                        value = await value
+                finally:
+                    del self._stepping[name]
+                await self._say(self._keep(name, value))
         return read_step(name, fn, self._kept[name])
 
 

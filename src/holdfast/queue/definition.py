@@ -114,6 +114,9 @@ def read_handling(
     batch, soft, cancel = (said.get(word) for word in ("batch", "soft_timeout", "cancel"))
     if batch is not None:
         check_whole("batch", batch, 1, CLAIM_JOBS)
+    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+        # Its call would return at once, and its body never run.
+        raise BadInput("function", "a generator", needed=f"one that returns: task {name} has a yield")
     is_coroutine = inspect.iscoroutinefunction(function)
     if cancel not in (None, "tell", "raise"):
         raise BadInput("cancel", cancel, needed="tell or raise")

@@ -37,8 +37,7 @@ def encode(what: str, value: Any) -> Body:
 def encode_result(what: str, value: Any) -> Body:
     """Encode a result; NaN and infinity, which JSON would change to null, are refused."""
     body = encode(what, value)
-    if not isinstance(body, bytes) and not is_plain(value):
-        _check_finite(what, changes(value))
+    _changed(what, value, body)
     return body
 
 
@@ -50,12 +49,7 @@ def decode(body: Body | None) -> Any:
 def encode_data(what: str, value: Any, read: Callable[[Body], Any] | None = None) -> Body:
     """Encode data. `read` decodes it as its task will, and raises if that is not possible."""
     body = encode(what, value)
-    try:
-        plain = isinstance(body, bytes) or is_plain(value)
-        changed = [] if plain else changes(value)
-    except RecursionError:
-        raise BadInput(what, type(value).__name__, needed="nested less deeply") from None
-    _check_finite(what, changed)
+    changed = _changed(what, value, body)
     back = read(body) if read is not None else None
     if changed:
         _check_bytes(what, changed, decode(body) if read is None else back)
@@ -96,10 +90,16 @@ def _walk(value: Any, path: Path = ()) -> Iterator[tuple[Path, Any]]:
         yield path, value
 
 
-def _check_finite(what: str, changed: list[tuple[Path, Any]]) -> None:
+def _changed(what: str, value: Any, body: Body) -> list[tuple[Path, Any]]:
+    """The bytes that JSON changed; numbers that it would change and deep nesting are refused."""
+    try:
+        changed = [] if isinstance(body, bytes) or is_plain(value) else changes(value)
+    except RecursionError:
+        raise BadInput(what, type(value).__name__, needed="nested less deeply") from None
     for path, found in changed:
         if isinstance(found, float):
             raise BadInput(_name(path, what), found, needed="a finite number: JSON has no other")
+    return changed
 
 
 def _check_bytes(what: str, changed: list[tuple[Path, Any]], back: Any) -> None:

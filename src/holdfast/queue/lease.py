@@ -3,6 +3,7 @@
 import heapq
 import weakref
 from collections.abc import Callable
+from math import inf
 
 from ..core import commands as c
 from ..core import queries as q
@@ -16,6 +17,8 @@ from .timers import BackgroundThread
 
 # How often a process that runs jobs polls whether they should stop.
 STOP_POLL_S = 0.5
+# When a lease is extended again that could not be extended: the store may be back just before the lease ends.
+RETRY_S = 1.0
 
 
 class Lease:
@@ -103,10 +106,10 @@ class Renewer(BackgroundThread):
         with self._changed:
             self._wake(needed=self._push(lease))
 
-    def _push(self, lease: Lease) -> bool:
-        """Add a lease; True if it is the next to be renewed."""
+    def _push(self, lease: Lease, most_s: float = inf) -> bool:
+        """Add a lease, to be renewed in `most_s` at the latest; True if it is the next to be renewed."""
         self._count += 1
-        entry = (monotonic_s() + lease.lease_ms / 3000, self._count, weakref.ref(lease))
+        entry = (monotonic_s() + min(lease.lease_ms / 3000, most_s), self._count, weakref.ref(lease))
         heapq.heappush(self._due, entry)
         return self._due[0] is entry
 
@@ -146,11 +149,11 @@ class Renewer(BackgroundThread):
             if isinstance(reply, LeaseLost | NotFound):
                 lease.lose(reply)
                 continue
-            if not isinstance(reply, BaseException):
+            has_failed = isinstance(reply, BaseException)
+            if not has_failed:
                 lease.renewed(reply)
-            # The store may be reachable again before the lease expires.
             with self._changed:
-                self._push(lease)
+                self._push(lease, RETRY_S if has_failed else inf)
 
 
 class StopPoller(BackgroundThread):

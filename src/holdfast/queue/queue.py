@@ -98,11 +98,16 @@ class ClaimedJob(Holding):
 
     def run(self) -> Job:
         """Run the job with this queue's task, and answer with its outcome."""
+        outcome = self._run_handler()
+        ask = self._conclude(outcome)
+        return self._end_of_answered(outcome) if ask is None else self._say(ask)
+
+    def _run_handler(self) -> Any:
+        """Run the handler; returns its outcome."""
         from . import running
 
         (outcome,) = running.run(self._queue._find_task(self.task), [self], self._await)
-        ask = self._conclude(outcome)
-        return self._end_of_answered(outcome) if ask is None else self._say(ask)
+        return outcome
 
     def _await(self, work: Awaitable[Any]) -> Any:
         """Run an awaitable of a handler to its end; workers override this to use their event loop."""
@@ -381,7 +386,7 @@ class Queue(BaseQueue):
 
         def decorate(function: Callable[..., Any]) -> Task[..., Any]:
             task: Task[..., Any] = self._make_task(Task, function, options)
-            if when["cron"] is not None or when["every"] is not None:
+            if any(value is not None for value in when.values()):
                 self.schedule(task.name, task, **when)
             return task
 

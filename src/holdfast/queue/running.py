@@ -11,7 +11,8 @@ import sys
 import threading
 import traceback
 from collections.abc import Awaitable, Callable, Sequence
-from contextvars import ContextVar, Token
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import ContextVar, Token, copy_context
 from typing import Any
 
 from ..core.errors import BadInput
@@ -44,6 +45,9 @@ def run(task: Task[..., Any], jobs: Sequence[Holding], wait_for: Await | None = 
         return [_call(task, jobs[0], task.run, jobs[0], wait_for)]
     except RAISED as error:
         return [trimmed(error)] * len(jobs)
+    except asyncio.CancelledError as error:
+        # Of something that the handler awaited: a thread is not cancelled itself.
+        return [as_error(error)] * len(jobs)
     finally:
         end(token, span)
         for unfollow in followed:
@@ -67,6 +71,10 @@ async def run_async(task: Task[..., Any], job: Holding) -> Any:
         return await limited(task, job, result) if inspect.isawaitable(result) else result
     except RAISED as error:
         return trimmed(error)
+    except asyncio.CancelledError as error:
+        if is_cancelled():
+            raise
+        return as_error(error)
     finally:
         end(token, span)
         if unfollow is not None:
@@ -125,12 +133,21 @@ def _call(
 
 
 def wait_here(result: Awaitable[Any]) -> Any:
-    """Run an awaitable in this thread, on a new event loop."""
+    """Run an awaitable on a new event loop: in this thread, or in another if this one runs a loop already."""
 
     async def wait() -> Any:
         return await result
 
-    return asyncio.run(wait())
+    try:
+        asyncio.get_running_loop()
+        runs_loop = True
+    except RuntimeError:
+        # Not called in here: this error would be part of each traceback of the handler.
+        runs_loop = False
+    if not runs_loop:
+        return asyncio.run(wait())
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(copy_context().run, asyncio.run, wait()).result()
 
 
 # Batches: one call, an outcome for each
@@ -228,6 +245,12 @@ def _safely(
         loop.call_soon_threadsafe(end, why)
     except RuntimeError:  # the loop, and so the run, has just ended
         pass
+
+
+def is_cancelled() -> bool:
+    """Whether the running asyncio task was cancelled itself, and not only something that it awaits."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
 
 
 def as_error(error: BaseException) -> Exception:

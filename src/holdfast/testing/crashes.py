@@ -162,7 +162,8 @@ def _watched(
 ) -> Iterator[list[str]]:
     """Record the commands of handlers, and crash at a point; after that no command is sent."""
     connection = queue.connection
-    ask, said, gone = connection.ask, list[str](), False
+    ask, ask_async = connection.ask, connection.ask_async
+    said, gone = list[str](), False
 
     def reach(when: str) -> None:
         nonlocal gone
@@ -170,20 +171,29 @@ def _watched(
             gone = True
             crash()
 
-    def watched(asked: c.Command | Query, *, wait_s: float = 0.0) -> Any:
+    @contextmanager
+    def noted(asked: c.Command | Query) -> Iterator[None]:
         if isinstance(asked, _NOT_THE_HANDLERS):
-            return ask(asked, wait_s=wait_s)
+            yield
+            return
         said.append(_described(asked))
         reach("before")
-        reply = ask(asked, wait_s=wait_s)
+        yield
         reach("after")
-        return reply
 
-    connection.ask = watched  # type: ignore[method-assign]
+    def watched(asked: c.Command | Query, *, wait_s: float = 0.0) -> Any:
+        with noted(asked):
+            return ask(asked, wait_s=wait_s)
+
+    async def watched_async(asked: c.Command | Query, *, wait_s: float = 0.0) -> Any:
+        with noted(asked):
+            return await ask_async(asked, wait_s=wait_s)
+
+    connection.ask, connection.ask_async = watched, watched_async  # type: ignore[method-assign]
     try:
         yield said
     finally:
-        connection.ask = ask  # type: ignore[method-assign]
+        connection.ask, connection.ask_async = ask, ask_async  # type: ignore[method-assign]
 
 
 def _described(command: c.Command | Query) -> str:

@@ -1,12 +1,13 @@
 """Runs all due jobs in this thread: in order, without waiting, and without a worker."""
 
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 from ..core import commands as c
 from ..core import queries as q
 from ..core.durations import duration_ms, moment_ms
-from ..core.errors import BadInput, Timeout
+from ..core.errors import BadInput, NotFound, Timeout
 from ..core.job import Job, State
 from ..queue import asks
 from ..queue.options import Duration, Moment
@@ -21,7 +22,10 @@ MOST_UPKEEP = 1_000
 
 
 class Ran(NamedTuple):
-    """One run of a job: the record after the run, and its outcome."""
+    """One run of a job: the record after the run, and its outcome.
+
+    With a retention of zero the store keeps no results: `result` is None.
+    """
 
     job: Job
     result: Any
@@ -92,7 +96,10 @@ def _run_now(queue: Queue, names: tuple[str, ...], ran: list[Ran], most: int) ->
 
 def _run(queue: Queue, job: ClaimedJob) -> Ran:
     after = job.run()
-    result = queue.result(after) if after.ended == State.FINISHED and after.has_result else None
+    result = None
+    if after.ended == State.FINISHED and after.has_result:
+        with suppress(NotFound):
+            result = queue.result(after)
     return Ran(after, result, after.outcome.error if after.outcome else "")
 
 

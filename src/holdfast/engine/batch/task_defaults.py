@@ -1,10 +1,13 @@
 """The published defaults of tasks: written by workers, read by claims. See docs/decisions/0014."""
 
+from functools import lru_cache
+
 import msgspec
 
 from ...core import commands as c
-from ...core.checks import check_name
+from ...core.checks import check_defaults, check_name
 from ...core.defaults import NO_DEFAULTS, Defaults, Published
+from ...core.errors import BadInput
 from ...store.contract import ReadTxn
 from ..records import TASK, name_of, read_task_key
 from .working_set import WorkingSet
@@ -18,10 +21,11 @@ _NOTHING = _encode(NO_DEFAULTS)
 
 def publish(batch: WorkingSet, command: c.Publish) -> None:
     """Write the defaults of tasks that have changed; see `Publish`."""
-    for tenant, task, _ in command.tasks:
+    for tenant, task, defaults in command.tasks:
         check_name("task", task)
         if tenant is not None:
             check_name("tenant", tenant, empty=True)
+        check_defaults(defaults)
     said = {name_of(tenant, task): _encode(defaults) for tenant, task, defaults in command.tasks}
     known = batch.rows_of(TASK, said)
     for name, raw in said.items():
@@ -31,8 +35,19 @@ def publish(batch: WorkingSet, command: c.Publish) -> None:
 
 
 def read_published(txn: ReadTxn) -> Published:
-    """All published defaults."""
-    return {read_task_key(name): _decode(raw) for name, raw in txn.rows(TASK).items()}
+    """All published defaults that are valid: a damaged row of one task must not stop all claims."""
+    found = ((read_task_key(name), _read(raw)) for name, raw in txn.rows(TASK).items())
+    return {key: defaults for key, defaults in found if defaults is not None}
+
+
+@lru_cache(maxsize=4096)
+def _read(raw: bytes) -> Defaults | None:
+    try:
+        defaults = _decode(raw)
+        check_defaults(defaults)
+    except (msgspec.MsgspecError, UnicodeError, BadInput):
+        return None
+    return defaults
 
 
 class KnownDefaults:

@@ -74,6 +74,8 @@ def set_schedule(batch: Batch, command: c.SetSchedule) -> Schedule:
     s.check(wanted)
     job = replace(command.job, tenant=wanted.tenant, schedule=wanted.name)
     check_new(job)
+    if job.id:
+        raise BadInput("id", job.id, needed="absent: each job of a schedule has its own")
     if job.parent_id:
         raise BadInput("parent", job.parent_id, needed="absent: a parent waits for its children, and ends")
     raw = job.data if isinstance(job.data, bytes) else None

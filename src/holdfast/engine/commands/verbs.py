@@ -172,6 +172,9 @@ def delete(batch: Batch, command: c.Delete) -> None:
             raise NotFound("job", command.job_id)
         check_tenant(old, command.tenant)
         batch.forget([old])
+        if old.unique is not None:
+            # Not if retention removes it: a key may be held for longer than the archive keeps its job.
+            batch.holders.followed(old, None)
         return
     check_tenant(job, command.tenant)
     rules.check_delete(job)
