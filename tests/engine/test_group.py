@@ -3,16 +3,18 @@
 import random
 import signal
 import threading
+from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from holdfast.core import commands as c
+from holdfast.core.bounds import BATCH_BYTES, BATCH_JOBS
 from holdfast.core.errors import Closed, Unavailable
 from holdfast.core.job import Place
 from holdfast.engine.committer import Committer
 from holdfast.engine.engine import Engine
-from holdfast.engine.group import interruptible
+from holdfast.engine.group import interruptible, take
 from holdfast.engine.ticket import Ticket
 from holdfast.store.common.clock import monotonic_s
 from holdfast.store.contract import Capabilities, JobFilter
@@ -304,3 +306,16 @@ def test_no_job_is_missed_by_those_who_wait(line):
         thread.join(30)
 
     assert sorted(got) == sorted(added)
+
+
+def test_a_batch_takes_no_more_than_its_bounds():
+    """A command that alone has more than a batch is taken alone."""
+    half = c.Add(jobs=ADD.jobs * (BATCH_JOBS // 2))
+    large = c.Add(jobs=(c.NewJob(task="work", data="x" * (BATCH_BYTES + 1)),))
+    waiting = deque(Ticket(command) for command in (half, ADD, half, large, ADD))
+
+    taken = []
+    while waiting:
+        taken.append([ticket.command for ticket in take(waiting)])
+
+    assert taken == [[half, ADD], [half], [large], [ADD]]

@@ -1,4 +1,4 @@
-"""`docs/ways.md` lists the files that an add and a finish pass: all of them, on every store."""
+"""`docs/add-and-finish.md` lists the files that an add and a finish pass: all of them, on every store."""
 
 import re
 import sys
@@ -13,7 +13,7 @@ from holdfast.store import contract
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = "src/holdfast/"
-PAGE = (ROOT / "docs/ways.md").read_text()
+PAGE = (ROOT / "docs/add-and-finish.md").read_text()
 MOST = 15
 STORES = {"memory": "", "sqlite": "", "postgres": "postgres_url", "redis": "redis_url"}
 # What files on the way use, and what neither decides nor writes anything by itself: records, ids, the clock,

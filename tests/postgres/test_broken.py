@@ -49,8 +49,14 @@ def test_a_connection_to_a_server_that_has_become_a_replica_is_given_up(store):
     assert all_ids(store) == [1, 2]
 
 
-def test_an_interrupt_cancels_the_statement(store):
-    """Ctrl-C ends the wait for a reply at once, and the server does not go on either."""
+@pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit])
+def test_an_interrupt_cancels_the_statement(store, error):
+    """Ctrl-C, or `sys.exit` in a signal handler, ends the wait at once, and the server does not go on."""
+
+    def raise_error(*_):
+        raise error
+
+    before = signal.signal(signal.SIGINT, raise_error)
     own, other = store.pool.connect(), store.pool.connect()
     running = f"SELECT state = 'active' FROM pg_stat_activity WHERE pid = {own.pgconn.backend_pid}"
 
@@ -65,10 +71,11 @@ def test_an_interrupt_cancels_the_statement(store):
 
     thread = threading.Thread(target=interrupt_when_running)
     thread.start()
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(error):
         own.execute("SELECT pg_sleep(60)")
     over.set()
     thread.join()
+    signal.signal(signal.SIGINT, before)
 
     until(lambda: not other.value(running))
     for connection in (own, other):

@@ -48,7 +48,8 @@ CLAIM_BYTES = 32 * 1024 * 1024
 # At most this many jobs whose leases expired share an executor: any of them may have killed the worker that
 # had claimed them.
 SUSPECT_CROWD = 16
-# One transaction adds at most this many jobs; `add_many` splits larger batches.
+# One command adds at most this many jobs; `add_many` splits larger batches. Commands that together have more
+# are not taken into one batch.
 BATCH_JOBS = 10_000
 BATCH_BYTES = 64 * 1024 * 1024
 PAGE_JOBS = 1_000

@@ -21,8 +21,9 @@ SEQUENCES, SLOTS, SYSIDS = 1 << SEQUENCE_BITS, 1 << SLOT_BITS, 1 << SYSID_BITS
 MAX_ID = (1 << 63) - 1
 
 # Sysids below FIRST_SYSID: for the jobs of schedules (`of_schedule`), and for the job-command port, whose
-# servers have one common owner. Processes take sysids from FIRST_SYSID on. Journals, which keep them for
-# days, take those from FIRST_JOURNAL_SYSID on, so that neither can use up those of the other.
+# servers have one common owner, and jobs that SQL adds. Processes take sysids from FIRST_SYSID on. Journals,
+# which keep them for days, take those from FIRST_JOURNAL_SYSID on, so that neither can use up those of the
+# other.
 SCHEDULE_SYSID, PORT_SYSID, FIRST_SYSID, FIRST_JOURNAL_SYSID = 0, 1, 2, 1_536
 
 

@@ -94,6 +94,10 @@ class Code(StrEnum):
     ERROR = "error"
 
 
+# What a run does to its job, in errors.
+VERB_OF = {Code.OK: "finish", Code.FAILED: "fail", Code.RETRY: "retry", Code.ERROR: "retry"}
+
+
 # Records are stored without fields that have their default, so these defaults are part of the stored form:
 # never change one. The defaults for users are `DEFAULT_…` in bounds, which may change.
 STORED_PRIORITY = 500

@@ -47,7 +47,7 @@ class Committer(Submitter):
     def ask(self, command: c.Command, *, wait_s: float = 0.0) -> Any:
         """Run a command and wait for its reply in this thread; raises its error."""
         if self._closed:
-            raise _closed()
+            raise Closed
         if type(command) is c.Await or self._waiter.is_busy:
             # Commands that this thread has submitted without waiting come first.
             reply = self._wait(command, wait_s)
@@ -72,7 +72,7 @@ class Committer(Submitter):
     def submit_all(self, tickets: Sequence[Ticket]) -> None:
         """Submit several commands, which are committed in order; after `close` they get an error."""
         if not self._waiter.put(tickets):
-            late = _closed()
+            late = Closed()
             self._answer([(ticket, late) for ticket in tickets])
 
     def _group_of(self, command: c.Command) -> Group:
@@ -189,7 +189,3 @@ class Committer(Submitter):
         finally:
             for group in self._groups:
                 group.turn.release()
-
-
-def _closed() -> Closed:
-    return Closed()

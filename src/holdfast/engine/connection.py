@@ -164,11 +164,6 @@ class StoreConnection(Connection):
         """The engine of the store as it is now."""
         return self._submitter.engine
 
-    @property
-    def store(self) -> Store:
-        """The store as it is now."""
-        return self._submitter.engine.store
-
     def ask(self, asked: c.Command | Query, *, wait_s: float = 0.0) -> Any:
         """Run a command or query and return its reply; raises its error."""
         if type(asked) in ANSWERED:

@@ -3,7 +3,7 @@
     load what the batch touches ─▶ let the rules decide each command ─▶ claims ─▶ Changes ─▶ commit ─▶ replies
 
 A command that breaks a rule fails alone. A reply means *durably committed*. Claims come last, after upkeep
-has promoted due jobs; only they need a write before the last one, because they must see it.
+has promoted due jobs; a write before the last one is needed where a claim or a limited domain must see it.
 """
 
 from collections.abc import Callable, Sequence
@@ -344,7 +344,7 @@ def decide(batch: Batch, commands: Sequence[c.Command], *, trust: bool) -> list[
                 raise Conflict("read again") from None
             batch.drop()
             replies[at] = error
-        # The command has succeeded: `batch.keep`, inlined to save a call.
+        # What it has left, after an error nothing, stays: `batch.keep`, inlined to save a call.
         new_jobs.kept = new_jobs.size
         if undo:
             undo.clear()

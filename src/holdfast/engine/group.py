@@ -69,12 +69,15 @@ def take(waiting: deque[Ticket]) -> list[Ticket]:
     """Remove and return the first tickets, up to the size of a transaction; abandoned claims are dropped."""
     tickets: list[Ticket] = []
     jobs = size = 0
-    while waiting and len(tickets) + jobs < BATCH_JOBS and size < BATCH_BYTES:
-        ticket = waiting.popleft()
+    while waiting:
+        ticket = waiting[0]
+        jobs, size = jobs + 1 + count_of(ticket.command), size + bytes_of(ticket.command)
+        if tickets and (jobs > BATCH_JOBS or size > BATCH_BYTES):
+            break
+        waiting.popleft()
         if not (ticket.abandoned and isinstance(ticket.command, c.Claim)):
             ticket.taken = True
             tickets.append(ticket)
-            jobs, size = jobs + count_of(ticket.command), size + bytes_of(ticket.command)
     return tickets
 
 

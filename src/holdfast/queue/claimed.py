@@ -10,7 +10,7 @@ from ..core import commands as c
 from ..core.checks import check_command
 from ..core.durations import duration_ms
 from ..core.errors import BadInput, LeaseLost, Refused
-from ..core.job import Body, Code, Job, trace_id_of
+from ..core.job import VERB_OF, Body, Code, Job, trace_id_of
 from ..core.notes import lines_of
 from ..engine import joblog
 from ..store.common.clock import monotonic_s
@@ -26,7 +26,6 @@ from .timers import Timer, TimerThread
 SENDING_S = 0.5
 # A buffer with this many lines is sent at once.
 FULL_LINES = 500
-_VERBS = {Code.OK: "finish", Code.FAILED: "fail", Code.RETRY: "retry", Code.ERROR: "retry"}
 
 
 class Holding:
@@ -122,7 +121,7 @@ class Holding:
     def _answer(self, code: Code, **fields: Any) -> QueueRequest[Job]:
         lease, job = self._lease, self._lease.job
         if lease.lost is not None or not lease.is_open:
-            self._check_open(_VERBS[code])
+            self._check_open(VERB_OF[code])
         held = job if self.brings_record else None
         command = c.Answer(hold=c.hold_of(job), code=code, held=held, ran_ms=lease.ran_ms, **fields)
         if command.delay_ms is not None:

@@ -3,10 +3,10 @@
 `store.run(fn)` calls `fn(txn)` as one atomic batch, and calls it again after a conflict with another batch:
 one call after the other, never while an earlier one may still be committed. `fn` reads through `txn` and
 returns a `Changes` and a result. **What it has read stays unchanged until the commit, not only what it
-writes**: what `load`, `archived`, `rows`, `children` (with their parent), `domain_counts` and `notice` have
-returned or not found, and the jobs that `first`, `expiring`, `ended` and `domain_queue` have returned. The
-other reads are hints. When `run` returns, the changes survive a crash of the process and of the machine, as
-far as the store's durability setting promises.
+writes**: what `rows`, `children` (with their parent), `domain_counts` and `notice` have returned or not
+found, and the jobs that `load`, `archived`, `first`, `expiring`, `ended` and `domain_queue` have returned.
+The other reads are hints. When `run` returns, the changes survive a crash of the process and of the machine,
+as far as the store's durability setting promises.
 
     fn reads through txn ──▶ the rules decide ──▶ Changes ──▶ the store commits it
 
@@ -40,6 +40,8 @@ from ..core.queries import JobFilter as JobFilter
 from ..core.queries import Waiting as Waiting
 
 T = TypeVar("T")
+# How often a batch is run after conflicts; then `Contended` is raised.
+TRIES = 100
 # (tenant, task) pairs that claims skip; None matches any tenant or task.
 Skipped = tuple[tuple[str | None, str | None], ...]
 # (tenant, task, maximum number of jobs) to claim.
@@ -353,11 +355,11 @@ class Txn(ReadTxn, Protocol):
         """
 
     def write(self, changes: Changes) -> None:
-        """Write changes that a claim of this batch must see. What `fn` returns is written last."""
+        """Write changes that later reads and claims of this batch must see. What `fn` returns comes last."""
 
 
 class Capabilities(NamedTuple):
-    """What a store can do that others cannot."""
+    """What the engine must know of a store: what it can do, and how to use it."""
 
     # How many commits of one process may be in progress at once.
     commits: int = 1

@@ -336,7 +336,7 @@ class Batch(msgspec.Struct, kw_only=True, eq=False):
     # Writing
 
     def flush(self) -> None:
-        """Write the changes so far, because a claim follows that must see them."""
+        """Write the changes so far, because a read or a claim follows that must see them."""
         if not (
             self.touched or self.new_jobs.size[0] or self.rows or self.forgotten or self.data or self.results
         ):

@@ -14,7 +14,7 @@ from ...core import family, following, rules
 from ...core import handler as h
 from ...core.answering import answered
 from ...core.errors import LeaseLost, NotFound
-from ...core.job import Body, Code, Job, Place, State, whole_second
+from ...core.job import VERB_OF, Body, Code, Job, Place, State, whole_second
 from ...core.managing import RunSchedule, SetRetention, StopWorker
 from ...core.sysid import TakeSysid
 from ..batch import notes, task_defaults
@@ -22,8 +22,6 @@ from ..batch.batch import Batch
 from . import chores, governing, handlers, indexing, keys, outbox, requests, schedules, tokens, workers
 from .adding import add_all, held, put, reserve_ids
 from .sysids import take_sysid
-
-_VERB_OF = {Code.OK: "finish", Code.FAILED: "fail", Code.RETRY: "retry", Code.ERROR: "retry"}
 
 
 class JobRef(int):
@@ -33,9 +31,9 @@ class JobRef(int):
 def answer(batch: Batch, command: c.Answer) -> JobRef:
     """Apply the outcome of a run; see `Answer`."""
     code = command.code
-    job = held(batch, command.hold, _VERB_OF[code])
+    job = held(batch, command.hold, VERB_OF[code])
     if job.parent_id and code is not Code.FAILED:
-        family.check_child_may_end(job, batch.find(job.parent_id), _VERB_OF[code])
+        family.check_child_may_end(job, batch.find(job.parent_id), VERB_OF[code])
     if command.lines:
         job = notes.add_lines(batch, job, command.lines)
     after = answered(job, command, now_ms=batch.now_ms, rng=batch.rng)
@@ -104,7 +102,7 @@ def step(batch: Batch, command: c.Step) -> JobRef:
 
 
 def log(batch: Batch, command: c.WriteLog) -> JobRef:
-    """Add to a job's log; see `Log`."""
+    """Add to a job's log; see `WriteLog`."""
     job = held(batch, command.hold, "log for")
     put(batch, job, notes.add_lines(batch, job, command.lines), None)
     return JobRef(job.id)

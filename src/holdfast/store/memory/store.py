@@ -17,15 +17,13 @@ from typing import Any, TypeVar
 from ...core.errors import BadInput, Conflict, Contended
 from ..common.clock import Clock, jump_of, system_clock
 from ..common.lending import lend_nothing
-from ..contract import Capabilities, Changes, ReadTxn, StoreReport, Txn
+from ..contract import TRIES, Capabilities, Changes, ReadTxn, StoreReport, Txn
 from .data import MemoryData
 from .indexed import roll_back
 from .reads import MemoryReads
 from .txn import MemoryTxn
 
 T = TypeVar("T")
-# How often a batch is run again after a `Conflict`.
-TRIES = 100
 
 
 class MemoryStore:

@@ -19,7 +19,7 @@ from ...core.kinds import Names
 from ..common.form import COLD, rest_parts
 from ..contract import UNCHANGED, Changes, CountKey, NewJobs, RowKey, TallyKey
 from ..fairness import Pair
-from .statements import in_hex, key_texts, migrations, numbers, quoted, raws, switches, texts
+from .statements import in_hex, key_texts, migrations, numbered, numbers, quoted, raws, switches, texts
 
 # Data above this length is in a table of its own and written once. Shorter data is in the job's row and
 # written again with each change of it, which costs less up to about 500. `commit_changes` has the same
@@ -251,8 +251,7 @@ def call_of(schema: str, names: tuple[str, ...]) -> str:
 @lru_cache(maxsize=512)
 def numbered_call_of(schema: str, names: tuple[str, ...]) -> str:
     """The call with these parameters as `$1`, `$2`, …"""
-    given = ", ".join(f"{name} => ${at}::{_TYPES[name]}" for at, name in enumerate(names, start=1))
-    return f'SELECT "{schema}".commit_changes({given})'
+    return numbered(call_of(schema, names))[0]
 
 
 def as_bytes(found: Parameters) -> list[bytes]:

@@ -150,7 +150,10 @@ class OwnConnection(PostgresConnection):
                 if (result := pgconn.get_result()) is None:
                     break
                 results.append(result)
-        except KeyboardInterrupt:
+        except (psycopg.Error, OSError):
+            raise
+        except BaseException:
+            # An interrupt: Ctrl-C, `sys.exit` in a signal handler, the soft limit of a handler.
             self.connection.cancel_safe(timeout=CANCEL_S)
             raise
         for result in results:

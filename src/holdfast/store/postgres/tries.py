@@ -1,6 +1,6 @@
 """After which errors a call is retried, how often and for how long.
 
-conflict with another batch     at once, up to TRIES times
+conflict with another batch     at once, up to TRIES times and until the time for retries has passed
 there is a pooler               at once, without prepared statements
 an unreadable record            once, after it was repaired
 the server is down              with pauses, until the time for retries has passed
@@ -16,12 +16,11 @@ from ...core.damage import UNREADABLE
 from ...core.errors import Conflict, Contended
 from ..common.outage import RETRIED_IF_OPENED, Lost, Outages, RetryPeriod
 from ..common.repair import beyond_repair
+from ..contract import TRIES
 from .errors import Pooled, translate
 from .pool import Pool
 from .url import PostgresAddress
 
-# How often a batch is run again after a `Conflict`.
-TRIES = 100
 RETRIED = (psycopg.Error, Conflict, Lost, *RETRIED_IF_OPENED, *UNREADABLE)
 
 

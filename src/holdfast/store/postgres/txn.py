@@ -161,7 +161,7 @@ class PostgresTxn(PostgresReads):
         return self._moments
 
     def write(self, changes: Changes) -> None:
-        """Write changes that a claim of this batch must see."""
+        """Write changes that later reads and claims of this batch must see."""
         found = self._parameters(changes)
         if not found:
             return

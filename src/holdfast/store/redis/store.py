@@ -15,13 +15,21 @@ from time import sleep
 from typing import Any, TypeVar
 
 from ...core.damage import UNREADABLE
-from ...core.errors import BadInput, Conflict, Contended, HoldfastError, StoreError, Unavailable, Unsettled
+from ...core.errors import (
+    BadInput,
+    Closed,
+    Conflict,
+    Contended,
+    HoldfastError,
+    StoreError,
+    Unsettled,
+)
 from ..common.clock import Clock, monotonic_s
 from ..common.lending import lend_nothing
 from ..common.outage import FIRST_NAP_S, RETRIED_IF_OPENED, Lost, Outages, RetryPeriod, unsettled
 from ..common.repair import beyond_repair
 from ..common.server_time import Time
-from ..contract import UNCHANGED, Capabilities, Changes, ReadTxn, StoreReport, Txn
+from ..contract import TRIES, UNCHANGED, Capabilities, Changes, ReadTxn, StoreReport, Txn
 from .connection import COMMIT, SETTLE, Command, RedisConnection, RedisSession, server_of
 from .errors import FAULTS, ReplyError, first_line, is_lost, translated
 from .keys import Keys, new_stamp
@@ -41,8 +49,6 @@ Attempt = Callable[[Callable[[Any], Any], bool], Any]
 
 # How long a batch waits for a server that is down.
 PATIENCE_S = 30.0
-# How often a batch is run again after a `Conflict`.
-TRIES = 100
 # The first and the longest random pause after a conflict, so that the same batches do not collide again.
 CONFLICT_NAP_S, LONGEST_CONFLICT_NAP_S = 0.001, 0.02
 # How often a view is started again because another batch was committed meanwhile; then it is used as it is.
@@ -96,7 +102,7 @@ class RedisStore:
         if info is None:
             with self._lock:
                 if self._closed:
-                    raise Unavailable(f"{self.address.shown} was closed")
+                    raise Closed(f"the store {self.address.shown} was closed; open it again")
                 how = {"create": self._create, "was_open": self._was_open}
                 info = open_server(self._server, self._keys, self.address, **how)
                 self._time.note(info.now_ms)

@@ -23,8 +23,8 @@ from ...core.damage import UNREADABLE
 from ...core.errors import BadInput, Conflict, Contended, HoldfastError, WouldBlock
 from ..common.clock import Clock, SystemClock, monotonic_s, system_clock
 from ..common.lending import driver_of, kind_of, lend_nothing
-from ..common.repair import beyond_repair, call_with_repair
-from ..contract import ENDS, NO_WAKE, NOTHING, Capabilities, Changes, ReadTxn, StoreReport, Txn
+from ..common.repair import call_with_repair
+from ..contract import ENDS, NO_WAKE, NOTHING, TRIES, Capabilities, Changes, ReadTxn, StoreReport, Txn
 from .connection import DEFAULT_DRIVER, SqliteConnection
 from .drivers import driver_named
 from .errors import faults, translated
@@ -43,9 +43,6 @@ Fn = Callable[[Txn], tuple[Changes, T]]
 
 # How long a batch waits in the queue of writers.
 PATIENCE_S = 30.0
-# How often a batch is run again after a `Conflict`: more than once only if the caller expects a wrong
-# version.
-TRIES = 100
 # The interval at which a waiting store checks whether another process has written.
 POLL_S = 0.1
 
@@ -81,26 +78,25 @@ class SqliteStore:
     def run(self, fn: Fn[T], *, blind: bool = False) -> T:
         """Call `fn` as one transaction, which is on disk when this returns."""
         with self._pool.lock:
-            for _ in range(TRIES):
-                try:
-                    changes, result = self._attempt(fn)
-                    break
-                except Conflict:
-                    continue
-                except UNREADABLE as error:
-                    if not self._repair():
-                        raise beyond_repair(self.path, error) from error
-                except self._driver.errors as error:
-                    fault = translated(self._driver, error, self.path)
-                    if not isinstance(fault, Conflict):
-                        raise fault from error
-            else:
-                raise Contended(
-                    f"{self.path}: a batch was done {TRIES} times, and each time something had changed"
-                )
+            try:
+                changes, result = self._try(fn)
+            except UNREADABLE:
+                changes, result = call_with_repair(lambda: self._try(fn), self._repair, self.path)
         if changes.wake != NO_WAKE:
             self._notifier.notify(self._pool.guard.folder, ends=changes.wake == ENDS)
         return result
+
+    def _try(self, fn: Fn[T]) -> tuple[Changes, T]:
+        for _ in range(TRIES):
+            try:
+                return self._attempt(fn)
+            except Conflict:
+                continue
+            except self._driver.errors as error:
+                fault = translated(self._driver, error, self.path)
+                if not isinstance(fault, Conflict):
+                    raise fault from error
+        raise Contended(f"{self.path}: a batch was done {TRIES} times, and each time something had changed")
 
     def _repair(self) -> int:
         with self._pool.lock, faults(self._driver, self.path):

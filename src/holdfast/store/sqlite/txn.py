@@ -96,7 +96,7 @@ class SqliteTxn(SqliteReads):
     # Changes
 
     def write(self, changes: Changes) -> None:
-        """Write changes that a claim of this batch must see."""
+        """Write changes that later reads and claims of this batch must see."""
         self._written.append(changes)
         self._moments = None
         self.write_last(changes)
