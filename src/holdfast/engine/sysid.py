@@ -54,7 +54,7 @@ class Sysid(Record, frozen=True, kw_only=True):
     ids_until_ms: int
 
 
-class Held(NamedTuple):
+class OwnSysid(NamedTuple):
     """A sysid, its stored lease, and the range of ticks in which this process may make ids."""
 
     number: int
@@ -66,7 +66,7 @@ class Held(NamedTuple):
 class OutOfNumbers(Exception):
     """A sysid or its renewal is needed, but this transaction is on a shard that does not lease it."""
 
-    def __init__(self, held: Held | None) -> None:
+    def __init__(self, held: OwnSysid | None) -> None:
         self.held = held
 
 
@@ -78,9 +78,9 @@ class IdSource:
 
     def __init__(self) -> None:
         # One attribute, replaced as a whole: callers' threads read it while the committer writes.
-        self.held: Held | None = None
+        self.held: OwnSysid | None = None
         # Leased inside a caller's transaction: valid if that was committed, which the store shows later.
-        self.tentative: Held | None = None
+        self.tentative: OwnSysid | None = None
         self._last = 0
         self._lock = threading.Lock()
 
@@ -92,7 +92,7 @@ class IdSource:
                 return
             self.held, self.tentative = maker.held, None
 
-    def lease_apart(self, store: Store, seen: Held | None) -> None:
+    def lease_apart(self, store: Store, seen: OwnSysid | None) -> None:
         """Lease or renew the sysid in a separate transaction, unless that was done since `seen`."""
         if self.held is seen:
             self._lease(store, NUMBERS)
@@ -121,7 +121,7 @@ class IdSource:
             self._last = ticks[-1]
             return ticks
 
-    def ticks_within(self, held: Held | None, count: int, now_ms: int) -> range | None:
+    def ticks_within(self, held: OwnSysid | None, count: int, now_ms: int) -> range | None:
         """The next ticks if they are within the lease; otherwise None, and no tick is used."""
         if held is None:
             return None
@@ -133,7 +133,7 @@ class IdSource:
             self._last = ticks[-1]
             return ticks
 
-    def tick_within(self, held: Held | None, now_ms: int) -> int | None:
+    def tick_within(self, held: OwnSysid | None, now_ms: int) -> int | None:
         """The next tick; see `ticks_within`."""
         if held is None:
             return None
@@ -187,7 +187,7 @@ class IdMaker:
         # The rows of leases taken or renewed, to be written with the transaction.
         self.rows: dict[RowKey, bytes | None] = {}
 
-    def _confirmed(self, tentative: Held | None) -> Held | None:
+    def _confirmed(self, tentative: OwnSysid | None) -> OwnSysid | None:
         """The lease taken inside a caller's transaction, if that was committed."""
         if tentative is None:
             return None
@@ -240,12 +240,12 @@ class IdMaker:
         slot = slot_for(replace(new.then, tenant=new.tenant))
         return replace(new, then=replace(new.then, id=self.make(slot=slot)))
 
-    def _renew(self) -> Held:
+    def _renew(self) -> OwnSysid:
         if not self._source.lends_inside:
             raise OutOfNumbers(self.held)
         return self._take(NUMBERS)
 
-    def _take(self, numbers: range) -> Held:
+    def _take(self, numbers: range) -> OwnSysid:
         """Extend the range of ids; a sysid that another process has by now is replaced by a new one."""
         now_ms, held = self._txn.now_ms, self.held
         kept = {
@@ -261,7 +261,7 @@ class IdMaker:
         ahead = max(now_ms, self._source.last_ms, ids.time_of(floor))
         lease = Sysid(token=token, until_ms=now_ms + SYSID_LEASE_MS, ids_until_ms=ahead + SYSID_LEASE_MS)
         self.rows[SYSID, str(number)] = msgspec.json.encode(lease)
-        self.held = Held(number, lease, floor, ids.tick_at(lease.ids_until_ms))
+        self.held = OwnSysid(number, lease, floor, ids.tick_at(lease.ids_until_ms))
         return self.held
 
 

@@ -7,7 +7,7 @@ import msgspec
 
 from ..core.job import Job
 from .options import Duration, JobOptions
-from .task import Task, Using
+from .task import Task, TaskWithOptions
 
 if TYPE_CHECKING:
     from .context import AnyContext
@@ -37,7 +37,7 @@ class AsyncHandle(msgspec.Struct, Generic[R], frozen=True, eq=False, gc=False):
         return job
 
 
-class AsyncUsing(Using[P, R]):
+class AsyncTaskWithOptions(TaskWithOptions[P, R]):
     """A task with options for its calls, whose `add` is awaited."""
 
     async def add(self, *args: P.args, **kwargs: P.kwargs) -> AsyncHandle[Any]:  # type: ignore[override]
@@ -46,12 +46,12 @@ class AsyncUsing(Using[P, R]):
         return handle
 
 
-class AsyncTask(AsyncUsing[P, R], Task[P, R]):
+class AsyncTask(AsyncTaskWithOptions[P, R], Task[P, R]):
     """A task whose `add` is awaited; its function may be a coroutine or not."""
 
-    def using(self, **options: Unpack[JobOptions]) -> AsyncUsing[P, R]:
+    def using(self, **options: Unpack[JobOptions]) -> AsyncTaskWithOptions[P, R]:
         """The same task with other options."""
-        using: AsyncUsing[P, R] = self._using(AsyncUsing, options)
+        using: AsyncTaskWithOptions[P, R] = self._using(AsyncTaskWithOptions, options)
         return using
 
     async def add_many(  # type: ignore[override]

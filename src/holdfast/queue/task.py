@@ -84,7 +84,7 @@ class Handle(msgspec.Struct, Generic[R_co], frozen=True, eq=False, gc=False):
         return self._queue.cancel(self, force=force)
 
 
-class Using(Generic[P, R]):
+class TaskWithOptions(Generic[P, R]):
     """A task with options for its calls. The options are read once; keep it for many calls."""
 
     def __init__(
@@ -183,7 +183,7 @@ class Using(Generic[P, R]):
         return replace(self._template, data=data, domain=domain)
 
 
-class Task(Using[P, R]):
+class Task(TaskWithOptions[P, R]):
     """A function that can be called, and whose calls can be queued.
 
     `function` is the function itself. If it takes a context or a batch, its arguments differ from those of
@@ -212,9 +212,9 @@ class Task(Using[P, R]):
     def __repr__(self) -> str:
         return f"<Task {self.name!r}>"
 
-    def using(self, **options: Unpack[JobOptions]) -> Using[P, R]:
+    def using(self, **options: Unpack[JobOptions]) -> TaskWithOptions[P, R]:
         """The same task with other options: `resize.using(delay="30s").add("a.png")`."""
-        using: Using[P, R] = self._using(Using, options)
+        using: TaskWithOptions[P, R] = self._using(TaskWithOptions, options)
         return using
 
     def _using(self, kind: Any, options: JobOptions) -> Any:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from ...core import ids
 from ...core.errors import HoldfastError, Stopped, StoreError, WouldBlock
 from ...store.contract import Store
-from ..sysid import Held, IdMaker, IdSource, StopPeriod
+from ..sysid import IdMaker, IdSource, OwnSysid, StopPeriod
 
 
 class SharedIds(IdSource):
@@ -27,7 +27,7 @@ class SharedIds(IdSource):
     def adopt(self, maker: IdMaker) -> None:
         """Do nothing: a shard's transaction neither takes nor renews a number."""
 
-    def lease_apart(self, store: Store, seen: Held | None) -> None:
+    def lease_apart(self, store: Store, seen: OwnSysid | None) -> None:
         """Renew the sysid in the shard that leased it, or else lease another, first from `store`."""
         with self._renewing:
             if self.held is not seen:

@@ -5,8 +5,8 @@ from typing import NamedTuple
 
 from ...core.job import Body, Job, Place
 from ..contract import CountKey, RowKey, TallyKey
+from .dicts import Entry, IndexedDict, UndoableDict, UndoLog
 from .fairness import MemoryTurns
-from .indexed import Entry, IndexedDict, Journal, JournalledDict
 
 _EXPIRABLE = (Place.SCHEDULED, Place.READY, Place.HELD, Place.PAUSED)
 # The index of the archive, by `finished_at`.
@@ -27,17 +27,17 @@ class MemoryData:
 
     def __init__(self) -> None:
         # The changes of the current batch; empty between batches.
-        self.journal: Journal = []
-        self.jobs: IndexedDict[int, Job] = IndexedDict(self.journal, _job_entries)
-        self.archive: IndexedDict[int, Job] = IndexedDict(self.journal, _archive_entries)
-        self.data: JournalledDict[int, Body] = JournalledDict(self.journal)
-        self.results: JournalledDict[int, Body] = JournalledDict(self.journal)
-        self.counts: JournalledDict[CountKey, int] = JournalledDict(self.journal)
-        self.tallies: JournalledDict[TallyKey, int] = JournalledDict(self.journal)
-        self.rows: IndexedDict[RowKey, StoredRow] = IndexedDict(self.journal, _row_entries)
+        self.undo_log: UndoLog = []
+        self.jobs: IndexedDict[int, Job] = IndexedDict(self.undo_log, _job_entries)
+        self.archive: IndexedDict[int, Job] = IndexedDict(self.undo_log, _archive_entries)
+        self.data: UndoableDict[int, Body] = UndoableDict(self.undo_log)
+        self.results: UndoableDict[int, Body] = UndoableDict(self.undo_log)
+        self.counts: UndoableDict[CountKey, int] = UndoableDict(self.undo_log)
+        self.tallies: UndoableDict[TallyKey, int] = UndoableDict(self.undo_log)
+        self.rows: IndexedDict[RowKey, StoredRow] = IndexedDict(self.undo_log, _row_entries)
         # The notice, under the key "".
-        self.notice: JournalledDict[str, bytes] = JournalledDict(self.journal)
-        self.turns = MemoryTurns(self.counts, self.journal)
+        self.notice: UndoableDict[str, bytes] = UndoableDict(self.undo_log)
+        self.turns = MemoryTurns(self.counts, self.undo_log)
         # The names given to `appear`; not rolled back.
         self.here: set[str] = set()
 

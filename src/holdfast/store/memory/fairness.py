@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 from ...core.job import Job, Place, State
 from .. import fairness
 from ..contract import ClaimQuery, CountKey, WaitingQuery, is_skipped
-from .indexed import Entry, IndexedDict, Journal
+from .dicts import Entry, IndexedDict, UndoLog
 
 # The indexes: _TENANTS has the tenants with READY jobs; _RESTING, one for tenants and one for pairs, those
 # without. Pairs with READY jobs are in the index with their tenant's name.
@@ -28,10 +28,10 @@ _UNKNOWN = TurnEntry(ready=False, served=0)
 class MemoryTurns:
     """Pairs and tenants by their turns."""
 
-    def __init__(self, counts: Mapping[CountKey, int], journal: Journal) -> None:
+    def __init__(self, counts: Mapping[CountKey, int], undo_log: UndoLog) -> None:
         self._counts = counts
-        self._pairs: IndexedDict[fairness.Pair, TurnEntry] = IndexedDict(journal, _pair_entries)
-        self._tenants: IndexedDict[str, TurnEntry] = IndexedDict(journal, _tenant_entries)
+        self._pairs: IndexedDict[fairness.Pair, TurnEntry] = IndexedDict(undo_log, _pair_entries)
+        self._tenants: IndexedDict[str, TurnEntry] = IndexedDict(undo_log, _tenant_entries)
 
     def serve(self, jobs: Sequence[Job], query: ClaimQuery) -> None:
         """Give the pairs and tenants of claimed jobs their turns."""

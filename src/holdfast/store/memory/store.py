@@ -1,4 +1,4 @@
-"""The memory store: dicts, one lock, and a journal to roll back by. It is the executable specification.
+"""The memory store: dicts, one lock, and an undo log to roll back by. It is the executable specification.
 
 Every other store must return exactly what this one returns (`tests/model/model.py` compares them). It is
 meant to be read, and optimises nothing but the orders that the contract names.
@@ -7,6 +7,7 @@ meant to be read, and optimises nothing but the orders that the contract names.
     reads.py      the reads
     txn.py        writing `Changes`, and claims
     data.py       the dicts, and the indexes of jobs and rows
+    dicts.py      dicts that can be rolled back, with sorted indexes
     fairness.py   the fair order between tenants and tasks
 """
 
@@ -19,7 +20,7 @@ from ..common.clock import Clock, jump_of, system_clock
 from ..common.lending import lend_nothing
 from ..contract import TRIES, Capabilities, Changes, ReadTxn, StoreReport, Txn
 from .data import MemoryData
-from .indexed import roll_back
+from .dicts import roll_back
 from .reads import MemoryReads
 from .txn import MemoryTxn
 
@@ -44,9 +45,9 @@ class MemoryStore:
         with self._lock:
             data, clock = self._data, self._clock
             for _ in range(TRIES):
-                if data.journal:
-                    # The journal may also have changes of an earlier batch whose roll-back was interrupted.
-                    roll_back(data.journal)
+                if data.undo_log:
+                    # The undo log may also have changes of an earlier batch whose roll-back was interrupted.
+                    roll_back(data.undo_log)
                 try:
                     txn = MemoryTxn(data, clock(), jump_of(clock))
                     changes, result = fn(txn)
@@ -54,17 +55,17 @@ class MemoryStore:
                 except Conflict:
                     continue
                 except BaseException:
-                    roll_back(data.journal)
+                    roll_back(data.undo_log)
                     raise
-                data.journal.clear()
+                data.undo_log.clear()
                 return result
-            roll_back(data.journal)
+            roll_back(data.undo_log)
         raise Contended(f"a batch was done {TRIES} times, and each time something had changed")
 
     def read(self, fn: Callable[[ReadTxn], T], *, hint: bool = False) -> T:
         """Call `fn` under the lock, as `run` does."""
         with self._lock:
-            roll_back(self._data.journal)
+            roll_back(self._data.undo_log)
             return fn(MemoryReads(self._data, self._clock()))
 
     def borrow(self, connection: Any, fn: Callable[[Txn], tuple[Changes, T]]) -> T:

@@ -13,7 +13,7 @@ from .reads import MemoryReads
 
 
 class MemoryTxn(MemoryReads, Txn):
-    """One batch, under the store's lock. Its changes are in the journal until it commits."""
+    """One batch, under the store's lock. Its changes are in the undo log until it commits."""
 
     def __init__(self, data: MemoryData, now_ms: int, jump: Jump | None) -> None:
         self.data, self.now_ms, self.jump = data, now_ms, jump

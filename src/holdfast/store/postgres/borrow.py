@@ -45,7 +45,7 @@ _WHERE = """SELECT current_database(), extract(epoch FROM pg_postmaster_start_ti
 to_regclass(%s) IS NOT NULL, current_setting('transaction_isolation'), current_setting('lock_timeout')"""
 
 # The server, the database, and whether the schema exists.
-Place = tuple[str, str, bool]
+Database = tuple[str, str, bool]
 
 
 def borrowed(connection: Any) -> PostgresConnection:
@@ -89,7 +89,7 @@ def _outside(connection: Any) -> BadInput:
 class SessionInfo(NamedTuple):
     """What a connection leads to, and the settings of its transaction."""
 
-    place: Place
+    database: Database
     isolation: str
     lock_timeout: str
 
@@ -100,12 +100,12 @@ class SessionInfo(NamedTuple):
 
 
 def session_of(connection: PostgresConnection, schema: str) -> SessionInfo:
-    """Read the place and the settings of a connection."""
+    """Read the database and the settings of a connection."""
     (row,) = connection.rows(_WHERE, (f'"{schema}".version',))
     return SessionInfo(row[:3], *row[3:])
 
 
-def check_place(theirs: Place, ours: Place, address: PostgresAddress) -> None:
+def check_database(theirs: Database, ours: Database, address: PostgresAddress) -> None:
     """Raise `BadInput` for a connection to another database."""
     if theirs != ours:
         raise BadInput("connection", f"one to the database {theirs[0]!r}", needed=f"one to {address.shown}")

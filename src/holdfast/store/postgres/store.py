@@ -25,7 +25,7 @@ from ..common.clock import Clock, monotonic_s
 from ..common.outage import FIRST_NAP_S, Outages, unsettled
 from ..common.server_time import Time
 from ..contract import ENDS, Capabilities, Changes, ReadTxn, StoreReport, Txn
-from .borrow import Place, SessionInfo, borrowed, check_place, lend, session_of
+from .borrow import Database, SessionInfo, borrowed, check_database, lend, session_of
 from .changes import Parameters, as_bytes, call_of, numbered_call_of
 from .connection import NoConnection, OwnConnection, PostgresConnection, ReadsSomething
 from .counts import FOLD_ROWS, Folding
@@ -45,7 +45,7 @@ from .txn import PostgresTxn
 from .url import parse
 
 T = TypeVar("T")
-Batch = Callable[[Txn], tuple[Changes, T]]
+Fn = Callable[[Txn], tuple[Changes, T]]
 
 # How long a batch waits for locks, or for a server that is down.
 PATIENCE_S = 30.0
@@ -90,7 +90,7 @@ class PostgresStore:
         self._pause_lock = lock_number(schema, "table", PAUSE)
         self._closed = False
         self.folding = Folding(schema, self._writing, self.pool, _BATCH)
-        self._place: Place | None = None
+        self._database: Database | None = None
         self._closing = threading.Lock()
 
     def __repr__(self) -> str:
@@ -118,7 +118,7 @@ class PostgresStore:
 
     # Batches
 
-    def run(self, fn: Batch[T], *, blind: bool = False) -> T:
+    def run(self, fn: Fn[T], *, blind: bool = False) -> T:
         """Call `fn` as one transaction, which is on the server's disk when this returns.
 
         A blind batch is sent in one message, with an estimated time. If it reads after all, it is run again
@@ -142,7 +142,7 @@ class PostgresStore:
             self.folding.fold(self.now_ms())
         return result
 
-    def _run_blind(self, fn: Batch[T], wants: Wants) -> tuple[Changes, T]:
+    def _run_blind(self, fn: Fn[T], wants: Wants) -> tuple[Changes, T]:
         now_ms, notice = self._time.estimated(), self._notice
         if now_ms is None or notice is None:
             return self._run(fn, wants)
@@ -163,7 +163,7 @@ class PostgresStore:
             self.pool.give(connection)
         return changes, result
 
-    def _run(self, fn: Batch[T], wants: Wants) -> tuple[Changes, T]:
+    def _run(self, fn: Fn[T], wants: Wants) -> tuple[Changes, T]:
         connection = self.pool.take()
         locks = Locks(wants)
         try:
@@ -322,14 +322,14 @@ class PostgresStore:
 
     # A caller's own transaction
 
-    def borrow(self, connection: Any, fn: Batch[T]) -> T:
+    def borrow(self, connection: Any, fn: Fn[T]) -> T:
         """Call `fn` inside the caller's transaction, which the caller commits or rolls back.
 
         `connection` must be to this store's database, and in a transaction or begin one by itself.
         """
         with translated(self.address):
             theirs = borrowed(connection)
-            session = self._check_place(theirs)
+            session = self._check_database(theirs)
         wants: Wants = {}
         tries = self._tries(repair=lambda: repair_records(theirs, self._schema))
         while True:
@@ -347,9 +347,7 @@ class PostgresStore:
     # See `Store.lend`.
     lend = staticmethod(lend)
 
-    def _run_inside(
-        self, connection: PostgresConnection, session: SessionInfo, fn: Batch[T], wants: Wants
-    ) -> T:
+    def _run_inside(self, connection: PostgresConnection, session: SessionInfo, fn: Fn[T], wants: Wants) -> T:
         locks = Locks(wants)
         # By default a session waits for ever. Longer than PostgreSQL takes to detect a deadlock.
         connection.execute(f"SAVEPOINT holdfast; SET LOCAL lock_timeout = {self._patience_s * 1000:.0f}")
@@ -382,14 +380,14 @@ class PostgresStore:
         self.folding.appended += txn.appended
         return result
 
-    def _check_place(self, connection: PostgresConnection) -> SessionInfo:
+    def _check_database(self, connection: PostgresConnection) -> SessionInfo:
         session = session_of(connection, self._schema)
-        if self._place != session.place:
+        if self._database != session.database:
             # The server may have been restarted.
-            self._place = self._patiently(
-                lambda: self._read_once(lambda view: session_of(view.connection, self._schema).place)
+            self._database = self._patiently(
+                lambda: self._read_once(lambda view: session_of(view.connection, self._schema).database)
             )
-            check_place(session.place, self._place, self.address)
+            check_database(session.database, self._database, self.address)
         return session
 
     # All else

@@ -1,6 +1,6 @@
 """Dicts whose changes can be rolled back, and whose values may be in sorted indexes.
 
-    put ──▶ the old value is written to the journal ──▶ indexes ──▶ dict
+    put ──▶ the old value is written to the undo log ──▶ indexes ──▶ dict
 
 A KeyboardInterrupt may come between any two of these steps, and during a roll-back. So undoing is idempotent:
 the change may have been made, in part or not at all, or may have been undone already.
@@ -13,21 +13,21 @@ from typing import Any, TypeVar
 K = TypeVar("K")
 V = TypeVar("V")
 # The changes since the last commit, oldest first: the dict, the key, the new value, the old value.
-Journal = list[tuple["JournalledDict[Any, Any]", Any, Any, Any]]
+UndoLog = list[tuple["UndoableDict[Any, Any]", Any, Any, Any]]
 # An entry of an index; it ends in the key, so that no two are equal.
 Entry = tuple[Any, ...]
 
 
-class JournalledDict(dict[K, V]):
+class UndoableDict(dict[K, V]):
     """Values by key. `put` is the only way to change them."""
 
-    def __init__(self, journal: Journal) -> None:
+    def __init__(self, undo_log: UndoLog) -> None:
         super().__init__()
-        self._journal = journal
+        self._undo_log = undo_log
 
     def put(self, key: K, value: V | None) -> None:
         """Set a value; None removes it."""
-        self._journal.append((self, key, value, self.get(key)))
+        self._undo_log.append((self, key, value, self.get(key)))
         if value is None:
             self.pop(key, None)
         else:
@@ -41,20 +41,20 @@ class JournalledDict(dict[K, V]):
             self[key] = before
 
 
-class IndexedDict(JournalledDict[K, V]):
-    """A `JournalledDict` with indexes: `entries_of` returns the (index, entry) pairs of a value."""
+class IndexedDict(UndoableDict[K, V]):
+    """A `UndoableDict` with indexes: `entries_of` returns the (index, entry) pairs of a value."""
 
     def __init__(
-        self, journal: Journal, entries_of: Callable[[K, V], Iterable[tuple[Hashable, Entry]]]
+        self, undo_log: UndoLog, entries_of: Callable[[K, V], Iterable[tuple[Hashable, Entry]]]
     ) -> None:
-        super().__init__(journal)
+        super().__init__(undo_log)
         self._entries_of = entries_of
         self._indexes: dict[Hashable, list[Entry]] = {}
 
     def put(self, key: K, value: V | None) -> None:
         """Set a value; None removes it."""
         before, indexes = self.get(key), self._indexes
-        self._journal.append((self, key, value, before))
+        self._undo_log.append((self, key, value, before))
         if before is not None:
             self._drop(key, before)
         if value is None:
@@ -97,9 +97,9 @@ class IndexedDict(JournalledDict[K, V]):
         return (index[at] for at in range(bisect_left(index, entry), len(index)))
 
 
-def roll_back(journal: Journal) -> None:
-    """Undo all changes in a journal, and empty it."""
-    while journal:
-        table, key, after, before = journal[-1]
+def roll_back(undo_log: UndoLog) -> None:
+    """Undo all changes in an undo log, and empty it."""
+    while undo_log:
+        table, key, after, before = undo_log[-1]
         table.restore(key, after, before)
-        journal.pop()
+        undo_log.pop()
