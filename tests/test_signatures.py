@@ -3,11 +3,13 @@
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import Enum
+from sqlite3 import Connection
 from typing import Any
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from pydantic import BaseModel
 
 from holdfast import BadInput, Context
 from holdfast.queue.signature import BatchSignature, Signature
@@ -26,6 +28,13 @@ class Size:
 @dataclass
 class Point:
     x: int
+
+
+class Order(BaseModel):
+    """A model of Pydantic."""
+
+    number: int
+    lines: list[str] = []
 
 
 def bare(a, b=1): ...
@@ -100,3 +109,34 @@ def test_arguments_that_are_no_record_are_left_to_the_slow_way():
 
     assert SIGNATURES[4].quick_write((1,), {"b": 2}) is None
     assert BatchSignature("batch", batch).quick_write((1,), {}) is None
+
+
+def test_models_of_pydantic_are_read_as_their_type():
+    """Alone, within others, and as items; the error has no value of the data."""
+
+    def ship(order: Order, more: dict[str, Order] | None = None): ...
+    def bill(orders: list[Order]): ...
+
+    order = Order(number=7, lines=["a"])
+    signature, batch = Signature("ship", ship), BatchSignature("bill", bill)
+
+    data = signature.write((order,), {"more": {"x": order}})
+    assert data == signature.quick_write((order,), {"more": {"x": order}})
+    assert signature.read(data) == {"order": order, "more": {"x": order}}
+    assert batch.read(batch.write((order,), {})) == {"orders": [order]}
+    with pytest.raises(
+        BadInput, match=r"argument order of task ship is wrong.*number: Input should be"
+    ) as told:
+        signature.write(({"number": "secret"},), {})
+    assert "secret" not in str(told.value)
+
+
+def test_a_required_parameter_that_json_cannot_give_is_refused():
+    """But not one with a default, which other callers of the function may use."""
+
+    def wrong(connection: Connection): ...
+    def right(a: int, connection: Connection | None = None): ...
+
+    with pytest.raises(BadInput, match="parameter connection of task wrong is of type Connection"):
+        Signature("wrong", wrong)
+    assert Signature("right", right).write((1,), {}) == '{"a":1}'

@@ -8,6 +8,7 @@ if TYPE_CHECKING:
         Backwards,
         BadInput,
         Closed,
+        Contended,
         Forbidden,
         HoldfastError,
         JobFailed,
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
         Trimmed,
         Unauthenticated,
         Unavailable,
+        Unsettled,
         WouldBlock,
     )
     from .core.job import Backoff, Job, Outcome, State
@@ -53,6 +55,7 @@ __all__ = [
     "BadInput",
     "ClaimedJob",
     "Closed",
+    "Contended",
     "Context",
     "Failed",
     "Forbidden",
@@ -84,6 +87,7 @@ __all__ = [
     "Trimmed",
     "Unauthenticated",
     "Unavailable",
+    "Unsettled",
     "WouldBlock",
     "connect",
     "connect_async",

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from holdfast.core.bounds import DATA_BYTES
 from holdfast.core.errors import BadInput, JobFailed
 from holdfast.core.job import State
 from holdfast.queue.aio import AsyncQueue
+from holdfast.queue.context import Context
 from holdfast.queue.queue import Queue
 
 from .aio import Story, taken
@@ -62,7 +64,7 @@ MISFITS = [
     pytest.param(attach_resize, {"path": "a", "hieght": 1, "colour": 2}, "hieght, colour", id="unknown"),
     pytest.param(attach_resize, {"hieght": 1}, "hieght", id="unknown instead of a required one"),
     pytest.param(attach_resize, {}, "path", id="missing"),
-    pytest.param(attach_resize, {"path": 7}, r"\$\.path", id="wrong type"),
+    pytest.param(attach_resize, {"path": 7}, "argument path", id="wrong type"),
     pytest.param(attach_resize, [1, 2], "object", id="no object"),
     pytest.param(attach_resize, b"\xff", "path, width", id="bytes for two parameters"),
     pytest.param(attach_double, b"\xff", "bytes", id="bytes for a number"),
@@ -105,6 +107,38 @@ def test_data_that_does_not_fit_fails_at_its_first_run(
     assert (job.state, job.claim) == (State.FAILED, 1)
     with pytest.raises(JobFailed, match=named):
         added.result()
+
+
+def test_the_error_of_a_call_names_the_argument(queue: Queue) -> None:
+    """With the types, not with the values."""
+    resize = attach_resize(queue)
+    loose = queue.task("loose")(lambda given: given)
+
+    for call, message in (
+        (lambda: resize.add("a", "wide"), "argument width of task resize is of type str.* of type int"),
+        (resize.add, "argument path of task resize is missing"),
+        (lambda: resize.add("a", 1, 2, 3), r"too many positional arguments.* must be resize\(path, width"),
+        (lambda: loose.add({"x": [1, object()]}), r"argument given.x\[1\] of task loose is of type object"),
+    ):
+        with unchanged(queue), pytest.raises(BadInput, match=message):
+            call()
+
+
+def test_paths_travel_as_text(queue: Queue) -> None:
+    """As arguments, results and steps."""
+
+    @queue.task
+    def move(ctx: Context, path: Path, others: list[PurePosixPath]) -> Path:
+        assert ctx.step("folder", folder) == Path("new")
+        return ctx.step("folder", folder) / path / others[0]
+
+    def folder() -> Path:
+        return Path("new")
+
+    job = move.add(Path("a"), [PurePosixPath("b")])
+    take(queue).run()
+
+    assert str(job.result()) == "new/a/b"
 
 
 def test_the_children_of_a_job_are_checked_too(queue: Queue) -> None:

@@ -265,10 +265,20 @@ class Conflict(Exception):
     """A conflict with another transaction; `store.run` tries again. Users never see it."""
 
 
+class Unquoted(str):
+    """What was found, in words: an error text shows it without quotes."""
+
+    def __repr__(self) -> str:
+        return str(self)
+
+
 def shown(value: object) -> str:
     """A value for an error text: quoted, and cut off so that no payload gets into a log."""
     text = repr(value)
-    return text if len(text) <= 80 else f"{text[:60]}… ({len(text):,} characters)"
+    if len(text) <= 80:
+        return text
+    count = len(value) if isinstance(value, str | bytes) else len(text)
+    return f"{text[:60]}… ({count:,} {'bytes' if isinstance(value, bytes) else 'characters'})"
 
 
 def _kinds_below(kind: type[HoldfastError]) -> dict[str, type[HoldfastError]]:

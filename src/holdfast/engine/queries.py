@@ -118,7 +118,7 @@ def _pauses_of(txn: ReadTxn, job: Job) -> tuple[str, ...]:
         elif domain is not None:
             texts.append(f"domain {domain.decode(errors='replace')!r}")
         else:
-            texts.append(f"tenant {tenant!r}")
+            texts.append(f"tenant {tenant!r}" if tenant else "whole queue")
     return tuple(texts)
 
 

@@ -18,6 +18,7 @@ from typing import (
 )
 
 from ..core import commands as c
+from ..core.errors import Timeout
 from ..core.job import Body, Job
 from ..core.limits import Limit
 from ..core.notes import LogLine
@@ -216,8 +217,13 @@ class AsyncQueue(BaseQueue):
         return await self._ask(asks.data(job))
 
     async def result(self, job: Any, wait: Duration | None = None) -> Any:
-        """What a job returned; raises `JobFailed` with its outcome, or `Timeout`."""
-        return await self._ask(asks.result(job, wait))
+        """What a job returned; raises `JobFailed` with its outcome, or `Timeout` with the reason."""
+        try:
+            return await self._ask(asks.result(job, wait))
+        except Timeout as error:
+            if not wait:
+                raise
+            raise asks.not_ended(error, await self.why(job)) from None
 
     async def jobs(
         self,

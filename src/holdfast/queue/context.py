@@ -21,7 +21,7 @@ from ..core.job import Job
 from . import asks
 from .asks import QueueRequest
 from .claimed import Holding
-from .encoding import encode_result
+from .encoding import encode_result, from_json_type
 from .options import JobOptions
 
 P = ParamSpec("P")
@@ -213,7 +213,7 @@ if TYPE_CHECKING:
 def read_step(name: str, fn: Callable[..., Any], text: str) -> Any:
     """A stored result, converted to the function's return type."""
     try:
-        return msgspec.json.decode(text, type=_returned(fn))
+        return msgspec.json.decode(text, type=_returned(fn), dec_hook=from_json_type)
     except msgspec.DecodeError as error:
         raise BadInput(
             f"result of step {name}", "kept", needed=f"such as its function returns ({error})"

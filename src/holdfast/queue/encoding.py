@@ -3,31 +3,74 @@
 What JSON would change silently is refused: NaN and infinity would become null, and bytes in data base64
 text. Bytes are allowed if the annotations of a known task decode them to bytes again. Most data consists of
 text, integers, lists and dicts; one quick pass detects that, and no other check is needed then.
+
+Beyond the types of msgspec, paths of `pathlib` are text, and models of Pydantic are what they dump.
 """
 
 from collections.abc import Callable, Iterator
 from math import isfinite
+from pathlib import PurePath
 from typing import Any
 
 import msgspec
 
 from ..core.bounds import DATA_BYTES
-from ..core.errors import BadInput, TooLarge
+from ..core.errors import BadInput, TooLarge, Unquoted
 from ..core.job import Body
 
 _BYTES = (bytes, bytearray, memoryview)
 PLAIN = frozenset({str, int, bool, type(None)})
 Path = tuple[str | int, ...]
+# How deep the part of a value is searched for that is wrong.
+DEEPEST_SHOWN = 5
+
+
+def as_json_type(value: Any) -> Any:
+    """A value of a type that msgspec does not know, as one that it knows; `TypeError` if there is none."""
+    if isinstance(value, PurePath):
+        return str(value)
+    if is_model(type(value)):
+        return value.model_dump(mode="json")
+    raise TypeError("a type that JSON does not know")
+
+
+def from_json_type(kind: Any, value: Any) -> Any:
+    """The reverse of `as_json_type`."""
+    if issubclass(kind, PurePath) and isinstance(value, str):
+        return kind(value)
+    if is_model(kind):
+        return _validated(kind, value)
+    raise TypeError(f"Expected `{kind.__name__}`, got `{type(value).__name__}`")
+
+
+def is_model(kind: type) -> bool:
+    """Whether a type is a model of Pydantic, which need not be installed."""
+    return hasattr(kind, "model_dump") and hasattr(kind, "model_validate")
+
+
+def _validated(kind: Any, value: Any) -> Any:
+    try:
+        return kind.model_validate(value)
+    except ValueError as error:
+        # Its text has the values, which must not get into a log.
+        first: dict[str, Any] = error.errors()[0] if hasattr(error, "errors") else {}
+        place = ".".join(map(str, first.get("loc", ()))) or kind.__name__
+        raise TypeError(f"{place}: {first.get('msg', 'it is not valid')}") from None
+
+
+json_encoder = msgspec.json.Encoder(enc_hook=as_json_type)
 
 
 def encode(what: str, value: Any) -> Body:
     """Encode data or a result: bytes as they are, everything else as JSON."""
     is_bytes = isinstance(value, _BYTES)
     try:
-        raw = bytes(value) if is_bytes else msgspec.json.encode(value)
+        raw = bytes(value) if is_bytes else json_encoder.encode(value)
     except Exception as error:  # also one that a method of the value raises
+        path, part = _find_unwritable(value)
+        found = Unquoted(f"of type {type(part).__name__}")
         raise BadInput(
-            what, type(value).__name__, needed=f"bytes, or what can be written as JSON ({error})"
+            _name(path, what), found, needed=f"bytes, or what can be written as JSON ({error})"
         ) from None
     if len(raw) > DATA_BYTES:
         raise TooLarge(what, f"{len(raw):,} bytes", needed=f"at most {DATA_BYTES:,} bytes")
@@ -74,7 +117,7 @@ def is_plain(value: Any) -> bool:
 
 def changes(value: Any) -> list[tuple[Path, Any]]:
     """The numbers and bytes that JSON cannot represent, each with its path."""
-    return list(_walk(msgspec.to_builtins(value, builtin_types=_BYTES)))
+    return list(_walk(msgspec.to_builtins(value, builtin_types=_BYTES, enc_hook=as_json_type)))
 
 
 def _walk(value: Any, path: Path = ()) -> Iterator[tuple[Path, Any]]:
@@ -88,6 +131,26 @@ def _walk(value: Any, path: Path = ()) -> Iterator[tuple[Path, Any]]:
             yield from _walk(item, (*path, at))
     elif isinstance(value, _BYTES) or (isinstance(value, float) and not isfinite(value)):
         yield path, value
+
+
+def _find_unwritable(value: Any) -> tuple[Path, Any]:
+    """The part of a value that cannot be written as JSON, with its path."""
+    path: Path = ()
+    while isinstance(value, dict | list | tuple):
+        items = value.items() if isinstance(value, dict) else enumerate(value)
+        wrong = next(((key, item) for key, item in items if not _is_writable(item)), None)
+        if wrong is None or len(path) > DEEPEST_SHOWN:
+            break
+        path, value = (*path, wrong[0] if isinstance(wrong[0], int) else str(wrong[0])), wrong[1]
+    return path, value
+
+
+def _is_writable(value: Any) -> bool:
+    try:
+        json_encoder.encode(value)
+    except Exception:  # also one that a method of the value raises
+        return False
+    return True
 
 
 def _changed(what: str, value: Any, body: Body) -> list[tuple[Path, Any]]:
@@ -112,7 +175,14 @@ def _check_bytes(what: str, changed: list[tuple[Path, Any]], back: Any) -> None:
 
 
 def _name(path: Path, what: str) -> str:
+    return part_of("".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path), what)
+
+
+def part_of(path: str, what: str) -> str:
+    """The name of a part of data in an error; "" is all of it."""
     if not path:
         return what
-    text = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path)
-    return f"{text.removeprefix('.')} in the {what}"
+    name = path.removeprefix(".")
+    if what.startswith("arguments "):
+        return f"argument {name} {what.removeprefix('arguments ')}"
+    return f"{name} in the {what}"

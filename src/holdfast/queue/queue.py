@@ -7,6 +7,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar, Unpack, cast, overload
 
 from ..core import commands as c
+from ..core.errors import Timeout
 from ..core.job import Body, Job
 from ..core.limits import Limit
 from ..core.notes import LogLine
@@ -217,8 +218,13 @@ class Queue(BaseQueue):
         return self._ask(asks.data(job))
 
     def result(self, job: Any, wait: Duration | None = None) -> Any:
-        """What a job returned; raises `JobFailed` with its outcome, or `Timeout`."""
-        return self._ask(asks.result(job, wait))
+        """What a job returned; raises `JobFailed` with its outcome, or `Timeout` with the reason."""
+        try:
+            return self._ask(asks.result(job, wait))
+        except Timeout as error:
+            if not wait:
+                raise
+            raise asks.not_ended(error, self.why(job)) from None
 
     def jobs(
         self,

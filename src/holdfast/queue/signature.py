@@ -1,19 +1,32 @@
 """Encodes and decodes the arguments of a task: one JSON object, typed by the function's annotations."""
 
 import inspect
+import re
 from collections.abc import Callable, Container, Iterable
 from functools import cached_property
+from pathlib import PurePath
 from typing import Any, get_args, get_origin, get_type_hints
 
 import msgspec
+from msgspec.inspect import CustomType, type_info
 from msgspec.structs import asdict
 
 from ..core.bounds import DATA_BYTES
-from ..core.errors import BadInput
+from ..core.errors import BadInput, Unquoted
 from ..core.following import NO_ARGUMENTS
 from ..core.job import Body, Job
 from .context import AsyncContext, Context
-from .encoding import PLAIN, changes, decode, encode_data, is_plain
+from .encoding import (
+    PLAIN,
+    changes,
+    decode,
+    encode_data,
+    from_json_type,
+    is_model,
+    is_plain,
+    json_encoder,
+    part_of,
+)
 from .options import JobOptions
 
 _CONTEXTS = {kind.__name__: kind for kind in (Context, AsyncContext)}
@@ -45,9 +58,12 @@ class Signature:
         # For complete arguments: fields without a default are required.
         self._quick_read: Callable[[str], Any] | None = None
         if not self.whole:
+            _check_readable(
+                name, {p.name: kind for p, kind in zip(named, self._kinds, strict=True)}, self._required
+            )
             arguments = _arguments(named, self._kinds, strict=not self.extras)
-            self._decoder = msgspec.json.Decoder(arguments)
-            self._only = msgspec.json.Decoder(self._one) if self._one else None
+            self._decoder = _decoder_of(arguments)
+            self._only = _decoder_of(self._one) if self._one else None
             if len(self._required) == len(self.names) and not self.extras:
                 self._quick_read = self._decoder.decode
             if not self.extras:
@@ -61,9 +77,7 @@ class Signature:
         try:
             bound = self._signature.bind(*args, **kwargs)
         except TypeError as error:
-            raise BadInput(
-                f"call of task {self._name}", args or kwargs, needed=f"such as its function takes ({error})"
-            ) from None
+            raise self._wrong_call(str(error)) from None
         named = dict(bound.arguments)
         if self.extras:
             last = list(self._signature.parameters)[-1]
@@ -131,7 +145,7 @@ class Signature:
         if self.whole:
             return None
         fields = [_optional(name, kind) for name, kind in zip(self.names, self._kinds, strict=True)]
-        return msgspec.json.Decoder(
+        return _decoder_of(
             msgspec.defstruct("Arguments", fields, kw_only=True, forbid_unknown_fields=not self.extras)
         )
 
@@ -144,11 +158,16 @@ class Signature:
             values = decoder.decode(data)
         except msgspec.DecodeError as error:
             self._check_names(_names(data))
-            raise BadInput(
-                f"arguments of task {self._name}", "data", needed=f"such as its function takes ({error})"
-            ) from None
+            raise _told(f"arguments of task {self._name}", error) from None
         named = {name: value for name in self.names if (value := getattr(values, name)) is not msgspec.UNSET}
         return msgspec.json.decode(data) | named if self.extras else named
+
+    def _wrong_call(self, why: str) -> BadInput:
+        """The error of a call whose arguments do not match the parameters; `why`: in the words of Python."""
+        if found := re.match(r"missing .*'(\w+)'", why):
+            return BadInput(f"argument {found[1]} of task {self._name}", Unquoted("missing"), needed="given")
+        needed = f"{self._name}({', '.join(self.names)})"
+        return BadInput(f"call of task {self._name}", Unquoted(f"wrong ({why})"), needed=needed)
 
     def _is_object(self, data: Body) -> bool:
         return type(data) is str and (self._only is None or data[:1] == "{" or data.lstrip()[:1] == "{")
@@ -182,7 +201,7 @@ class BatchSignature(Signature):
             needed = "one parameter, a list: jobs of a batch have no arguments of their own"
             raise BadInput(f"signature of batch task {name}", found, needed=needed)
         (kind,) = get_args(self._one) or (Any,)
-        self._item = msgspec.json.Decoder(kind)
+        self._item = _decoder_of(kind)
         self.quick_write = _never
 
     def write(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Body:
@@ -217,7 +236,40 @@ def _decode_along(decoder: "msgspec.json.Decoder[Any]", what: str, data: Body) -
     try:
         return msgspec.convert(data, decoder.type) if isinstance(data, bytes) else decoder.decode(data)
     except msgspec.DecodeError as error:
-        raise BadInput(what, "data", needed=f"such as its function takes ({error})") from None
+        raise _told(what, error) from None
+
+
+def _decoder_of(kind: Any) -> "msgspec.json.Decoder[Any]":
+    return msgspec.json.Decoder(kind, dec_hook=from_json_type)
+
+
+def _check_readable(task: str, kinds: dict[str, Any], required: Iterable[str]) -> None:
+    """Refuse a required parameter of a type that cannot be made of JSON: no call would work."""
+    for name in required:
+        kind = kinds[name]
+        known = isinstance(kind, type) and (issubclass(kind, PurePath) or is_model(kind))
+        try:
+            is_custom = isinstance(type_info(kind), CustomType)
+        except TypeError:
+            # The decoder refuses it, with its reason.
+            continue
+        if is_custom and not known:
+            needed = "a type that JSON can be read as; see docs/tasks.md"
+            raise BadInput(
+                f"parameter {name} of task {task}", Unquoted(f"of type {kind.__name__}"), needed=needed
+            )
+
+
+def _told(what: str, error: msgspec.DecodeError) -> BadInput:
+    """The error for data that does not have the types of the annotations, by what msgspec says."""
+    text, _, path = str(error).partition(" - at `$")
+    path = path.rstrip("`")
+    if found := re.match(r"Object missing required field `(\w+)`", text):
+        return BadInput(part_of(f"{path}.{found[1]}", what), Unquoted("missing"), needed="given")
+    what = part_of(path, what)
+    if found := re.fullmatch(r"Expected `([^`]+)`, got `([^`]+)`", text):
+        return BadInput(what, Unquoted(f"of type {found[2]}"), needed=f"of type {found[1]}")
+    return BadInput(what, Unquoted("wrong"), needed=f"such as its function takes ({text})")
 
 
 def _names(data: Body) -> Iterable[str]:
@@ -283,7 +335,7 @@ def _optional(name: str, kind: Any) -> tuple[str, Any, Any]:
 
 def _compiled(arguments: type[msgspec.Struct], decoder: "msgspec.json.Decoder[Any]") -> QuickWrite:
     """A function that encodes the arguments of most calls, and decodes them as the worker will."""
-    encode, decode = msgspec.json.Encoder().encode, decoder.decode
+    encode, decode = json_encoder.encode, decoder.decode
 
     def quick_write(args: tuple[Any, ...], kwargs: dict[str, Any]) -> str | None:
         try:

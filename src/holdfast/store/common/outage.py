@@ -1,6 +1,6 @@
 """Retries while a server is unavailable: how often, for how long, and one log line per outage.
 
-Lost           the server is down, starting or out of connections: the call is retried
+Unreachable    the server is down, starting or out of connections: the call is retried
 UnknownHost    the host name does not exist: retried only if the store was open before
 ReadOnly       the server is a replica: likewise, as another server may be about to take over
 """
@@ -18,7 +18,7 @@ UNKNOWN_HOST = ("Name or service not known", "nodename nor servname", "No addres
 log = logging.getLogger("holdfast")
 
 
-class Lost(Unavailable):
+class Unreachable(Unavailable):
     """The connection was lost, or the server is down. The caller may retry on another connection."""
 
 
@@ -70,7 +70,7 @@ class RetryPeriod:
     def sleep(self, error: StoreError) -> None:
         """Sleep until the next retry; raise the error if the time for retries has passed."""
         if monotonic_s() + self._nap_s >= self._until_s:
-            raise Lost(str(error)) from None
+            raise Unreachable(str(error)) from None
         if self._nap_s >= LONGEST_NAP_S:
             # Not before: after a mere disconnect the next retry succeeds.
             self._outages.log_outage(error, self._patience_s)

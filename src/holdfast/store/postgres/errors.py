@@ -1,7 +1,7 @@
 """PostgreSQL's errors as ours: no exception of the library ever leaves the store.
 
 conflict with a batch        deadlock, lock timeout, serialization, duplicate key, HF00…           Conflict
-connection lost              restart, disconnect, starting, too many connections                   Lost
+connection lost              restart, disconnect, starting, too many connections                   Unreachable
 no such host                 the host name of the address does not exist                           UnknownHost
 a value it cannot store      out of range, NUL in a text                                           BadInput
 cannot be written            a replica, or set to be read only                                     ReadOnly
@@ -24,7 +24,7 @@ from ...core.errors import (
     StoreFull,
     Unavailable,
 )
-from ..common.outage import UNKNOWN_HOST, Lost, ReadOnly, UnknownHost
+from ..common.outage import UNKNOWN_HOST, ReadOnly, UnknownHost, Unreachable
 from .url import PostgresAddress
 
 # SQLSTATEs raised by our functions, see `commit_changes`: stored data differs from what the batch expects;
@@ -88,7 +88,9 @@ def translate(error: psycopg.Error, address: PostgresAddress) -> Exception:
         if isinstance(error, kinds) or (error.sqlstate is None and any(word in text for word in words)):
             return make(message.format(where=where, text=text))
     if is_lost(error):
-        return Lost(f"{where} cannot be reached ({text}); is the server running, and the address right?")
+        return Unreachable(
+            f"{where} cannot be reached ({text}); is the server running, and the address right?"
+        )
     return StoreError(f"{where}: PostgreSQL says {text}")
 
 
@@ -119,13 +121,13 @@ _TABLE: tuple[
     (
         (e.CannotConnectNow,),
         ("the database system is",),
-        Lost,
+        Unreachable,
         "{where} is not ready ({text}); wait until the server has started",
     ),
     (
         (e.TooManyConnections,),
         ("too many c", "connection slots are reserved"),
-        Lost,
+        Unreachable,
         "{where} has no connection left ({text}); close some, raise the limit, or use a connection pooler",
     ),
     ((), UNKNOWN_HOST, UnknownHost, "{where} cannot be reached ({text}); check the address"),

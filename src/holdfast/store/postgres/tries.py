@@ -14,14 +14,14 @@ from psycopg import errors as e
 
 from ...core.damage import UNREADABLE
 from ...core.errors import Conflict, Contended
-from ..common.outage import RETRIED_IF_OPENED, Lost, Outages, RetryPeriod
+from ..common.outage import RETRIED_IF_OPENED, Outages, RetryPeriod, Unreachable
 from ..common.repair import beyond_repair
 from ..contract import TRIES
 from .errors import Pooled, translate
 from .pool import Pool
 from .url import PostgresAddress
 
-RETRIED = (psycopg.Error, Conflict, Lost, *RETRIED_IF_OPENED, *UNREADABLE)
+RETRIED = (psycopg.Error, Conflict, Unreachable, *RETRIED_IF_OPENED, *UNREADABLE)
 
 
 class Tries:
@@ -54,7 +54,7 @@ class Tries:
             if self._count >= TRIES or self._patience.is_over:
                 text = f"a batch was done {self._count} times, and each time something had changed ({error})"
                 raise Contended(f"{self._address.shown}: {text}") from None
-        elif isinstance(error, (Lost, *RETRIED_IF_OPENED)):
+        elif isinstance(error, (Unreachable, *RETRIED_IF_OPENED)):
             if self._pool.is_closed or (isinstance(error, RETRIED_IF_OPENED) and not self._pool.was_ready):
                 raise error from None
             self._pool.drop()

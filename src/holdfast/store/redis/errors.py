@@ -1,6 +1,6 @@
 """Translates Redis errors: no exception of a connection leaves the store.
 
-connection lost             refused, disconnected, loading, no master, cluster down           Lost
+connection lost             refused, disconnected, loading, no master, cluster down           Unreachable
 no such host                the host name of the address does not exist                       UnknownHost
 cannot be written           a replica                                                         ReadOnly
 anything else               wrong password, out of memory, no permission …                    StoreError…
@@ -9,7 +9,7 @@ anything else               wrong password, out of memory, no permission …    
 import hiredis
 
 from ...core.errors import HoldfastError, StoreError, StoreFull
-from ..common.outage import UNKNOWN_HOST, Lost, ReadOnly, UnknownHost
+from ..common.outage import UNKNOWN_HOST, ReadOnly, UnknownHost, Unreachable
 from .url import RedisAddress
 
 
@@ -36,7 +36,9 @@ def translated(error: Exception, address: RedisAddress) -> Exception:
         if any(word in text for word in words):
             return make(message.format(where=where, text=text))
     if is_lost(error):
-        return Lost(f"{where} cannot be reached ({text}); is the server running, and the address right?")
+        return Unreachable(
+            f"{where} cannot be reached ({text}); is the server running, and the address right?"
+        )
     return StoreError(f"{where}: Redis says {text}")
 
 

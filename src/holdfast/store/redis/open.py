@@ -4,7 +4,7 @@ from typing import Any, NamedTuple
 
 from ...core.counting import counted
 from ...core.errors import SchemaMismatch, StoreCorrupt, StoreError, StoreMissing
-from ..common.outage import Lost
+from ..common.outage import Unreachable
 from .connection import Command, RedisServer
 from .errors import ReplyError
 from .keys import Keys
@@ -71,7 +71,7 @@ def open_server(
     except StoreError as error:
         if was_open:
             # It was usable before: perhaps a replica is being promoted.
-            raise Lost(str(error)) from None
+            raise Unreachable(str(error)) from None
         raise
     check_layout(connections, keys, address, create=create or was_open)
     return server

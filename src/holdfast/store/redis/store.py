@@ -26,7 +26,7 @@ from ...core.errors import (
 )
 from ..common.clock import Clock, monotonic_s
 from ..common.lending import lend_nothing
-from ..common.outage import FIRST_NAP_S, RETRIED_IF_OPENED, Lost, Outages, RetryPeriod, unsettled
+from ..common.outage import FIRST_NAP_S, RETRIED_IF_OPENED, Outages, RetryPeriod, Unreachable, unsettled
 from ..common.repair import beyond_repair
 from ..common.server_time import Time
 from ..contract import TRIES, UNCHANGED, Capabilities, Changes, ReadTxn, StoreReport, Txn
@@ -148,7 +148,7 @@ class RedisStore:
                 if is_repaired:
                     raise beyond_repair(self.address.shown, error) from error
                 damage = error
-            except (*FAULTS, Lost, *RETRIED_IF_OPENED) as error:
+            except (*FAULTS, Unreachable, *RETRIED_IF_OPENED) as error:
                 patience = patience or RetryPeriod(self._outages, self._patience_s)
                 self._await_server(error, patience)
 
@@ -171,7 +171,7 @@ class RedisStore:
         fault = error if isinstance(error, StoreError) else translated(error, self.address)
         is_known = self._was_open or self._server.is_found
         if self._closed or not (
-            isinstance(fault, Lost) or (isinstance(fault, RETRIED_IF_OPENED) and is_known)
+            isinstance(fault, Unreachable) or (isinstance(fault, RETRIED_IF_OPENED) and is_known)
         ):
             raise fault from None
         self._drop()
