@@ -56,7 +56,7 @@ def test_bad_answers_are_refused_and_the_job_is_still_held(queue: Queue) -> None
 
 
 def _updates(queue: Queue, job: Any) -> Iterable[Row]:
-    for priority in (-1, 1_001, 0.5, "high", True):
+    for priority in (-1, 1_001, 0.5, "high", "", True):
         yield row("priority", queue.update, job, priority=priority)
     for moment in NO_MOMENTS:
         yield row("run_at", queue.update, job, run_at=moment)

@@ -81,6 +81,17 @@ def reports_and_logs_a_name(ctx: holdfast.Context) -> None:
 
 
 @queue.task(attempts=1)
+def removes_a_schedule_by_number() -> None:
+    queue.unschedule(5)  # type: ignore[arg-type]
+
+
+@queue.task(attempts=1)
+def reports_true_and_counts_by_number(ctx: holdfast.Context) -> NoReturn:
+    ctx.progress(True)
+    raise holdfast.Retry(0, counts=1)  # type: ignore[arg-type]
+
+
+@queue.task(attempts=1)
 async def stops_the_loop() -> int:
     asyncio.get_running_loop().stop()
     await asyncio.sleep(0.01)

@@ -1,6 +1,7 @@
 """What random kills have found in the pool, kept."""
 
 import asyncio
+import socket
 import subprocess
 from typing import Any
 
@@ -8,11 +9,12 @@ from msgspec.structs import replace
 
 from holdfast.core import commands as c
 from holdfast.core.job import Job
-from holdfast.work.messages import JobEnded, JobStarted
+from holdfast.work.messages import HEAD, JobEnded, JobStarted
 from holdfast.work.supervisor.capacity import TaskDurations
 from holdfast.work.supervisor.execution_modes import ExecutionMode
 from holdfast.work.supervisor.executor_handle import ExecutorHandle, HeldJob, make_held_jobs
 from holdfast.work.supervisor.executor_pool import ExecutorPool
+from holdfast.work.supervisor.executor_protocol import ExecutorProtocol
 
 LANE = ExecutionMode("functions", 1)
 
@@ -95,3 +97,23 @@ def test_what_an_executor_says_of_an_earlier_hand_over_is_not_about_this_one() -
     assert executor.running == 0
     executor.apply_messages([JobStarted(job_id=7, delivery=2)])
     assert executor.running == 1
+
+
+def test_the_end_of_an_executor_is_noticed_after_a_frame_that_cannot_be_decoded() -> None:
+    """Otherwise its jobs would be renewed for ever."""
+
+    async def end() -> list[str]:
+        ours, theirs = socket.socketpair()
+        loop = asyncio.get_running_loop()
+        noticed, closed = [], asyncio.Event()
+        loop.set_exception_handler(lambda _loop, context: noticed.append(str(context["exception"])))
+        transport, protocol = await loop.create_unix_connection(ExecutorProtocol, sock=ours)
+        protocol.listen(lambda _messages: None, closed.set)
+        transport.pause_reading()
+        with theirs:
+            theirs.sendall(HEAD.pack(1) + b"\x01")
+            transport.abort()
+            await asyncio.wait_for(closed.wait(), 5)
+        return noticed
+
+    assert asyncio.run(end()) == ["Expected `array`, got `int`"]

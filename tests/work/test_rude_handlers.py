@@ -11,6 +11,8 @@ ENDS = {
     "exits_in_a_task": "FAILED",
     "returns_what_is_odd": "FAILED",
     "reports_and_logs_a_name": "FINISHED",
+    "removes_a_schedule_by_number": "FAILED",
+    "reports_true_and_counts_by_number": "FAILED",
     "stops_the_loop": "FINISHED",
     "terminates_a_program": "FINISHED",
     "uses_a_pool": "FINISHED",
@@ -30,6 +32,8 @@ def test_each_job_of_a_rude_handler_ends_and_others_run_after_it(bench):
     assert batch.get().reason.endswith("the handler raised SystemExit: 1")
     assert rude["terminates_a_program"].result() == -15
     assert rude["fails_with_a_name"].get().reason == "?"
+    assert "got `int` - at `$.name`" in rude["removes_a_schedule_by_number"].get().reason
+    assert all(job.get().losses == 0 for job in rude.values())
     assert good.result() == 42
 
 

@@ -250,7 +250,8 @@ def check_command(command: Command) -> None:
     if isinstance(command, Update):
         for field, check in _FIELD_CHECKS:
             value = getattr(command, field, None)
-            if value is not None and value != "":
+            # An empty `repeat` ends the repeats.
+            if value is not None and (field, value) != ("repeat", ""):
                 check(field, value)
 
 

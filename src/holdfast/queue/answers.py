@@ -40,7 +40,7 @@ class Retry(Exception):
 
     def __init__(self, delay: Duration | None = None, *, counts: bool = True, reason: str = "") -> None:
         self.delay_ms = None if delay is None else duration_ms(delay, name="delay")
-        self.counts = counts
+        self.counts = bool(counts)
         super().__init__(reason or "asked to run again")
 
 

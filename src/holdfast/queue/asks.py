@@ -135,7 +135,7 @@ def claim(
 
 def cancel(job: Any, *, force: bool) -> QueueRequest[Job]:
     """Cancel a job."""
-    return QueueRequest(c.Cancel(job_id=job_id(job), force=force), same)
+    return QueueRequest(c.Cancel(job_id=job_id(job), force=bool(force)), same)
 
 
 def requeue(job: Any, *, run_at: Moment | None) -> QueueRequest[Job]:
@@ -256,7 +256,7 @@ def unschedule(name: str, *, tenant: str) -> QueueRequest[None]:
 
 def pause_schedule(name: str, *, tenant: str, on: bool) -> QueueRequest[Schedule]:
     """Pause a schedule, or resume it."""
-    return QueueRequest(c.PauseSchedule(name=name, tenant=tenant, on=on), same)
+    return QueueRequest(c.PauseSchedule(name=name, tenant=tenant, on=bool(on)), same)
 
 
 def run_schedule(name: str, *, tenant: str) -> QueueRequest[list[int]]:

@@ -206,6 +206,8 @@ class Holding:
         self._check_open("report progress of")
         command = c.Report(hold=self._lease.hold, fraction=fraction, note=storable(note))
         check_command(command)
+        # Of a bool or a number of NumPy too: messages have floats only.
+        command = replace(command, fraction=float(fraction))
         return QueueRequest(command, self._renewed)
 
     def _update(self, data: Any) -> QueueRequest[None]:

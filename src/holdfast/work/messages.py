@@ -25,7 +25,7 @@ import msgspec
 
 from ..core import commands as c
 from ..core.defaults import Defaults
-from ..core.errors import Fault, as_fault, error_of
+from ..core.errors import BadInput, Fault, as_fault, error_of
 from ..core.job import Job
 from ..core.replies import REPLIES, AnyCommand
 from .files import Stamp
@@ -141,6 +141,7 @@ ExecutorMessage = Hello | JobStarted | JobEnded | CommandRequest | JobsReturned
 SupervisorMessage = RunJobs | CommandReply | CancelJob | Revoke | Stop
 
 _encode = msgspec.msgpack.Encoder().encode
+_decode_command = msgspec.msgpack.Decoder(AnyCommand).decode
 decode_executor_messages = msgspec.msgpack.Decoder(list[ExecutorMessage]).decode
 decode_supervisor_message = msgspec.msgpack.Decoder(SupervisorMessage).decode
 
@@ -149,6 +150,15 @@ def encode_frame(message: Message | Sequence[Message]) -> bytes:
     """The frame of one message of a supervisor, or of several of an executor."""
     body = _encode(message)
     return HEAD.pack(len(body)) + body
+
+
+def check_fields(command: c.Command) -> None:
+    """Refuse a command with a field of a wrong type: its frame would end the connection to the supervisor."""
+    try:
+        _decode_command(_encode(command))
+    except (msgspec.DecodeError, TypeError, ValueError, OverflowError) as error:
+        needed = f"one with valid fields ({error})"
+        raise BadInput("command", type(command).__name__, needed=needed) from None
 
 
 class FrameReader:

@@ -17,7 +17,7 @@ from ...engine.connection import Connection, open_connection
 from ...queue.base import Maker
 from ...queue.lease import Lease
 from ...queue.timers import TimerThread
-from ..messages import CommandReply, CommandRequest, read_reply
+from ..messages import CommandReply, CommandRequest, check_fields, read_reply
 
 
 class SupervisedEngine:
@@ -96,6 +96,7 @@ class SupervisedSession:
         self.timers = TimerThread()
 
     def _send_request(self, call: _Call | _AsyncCall, command: c.Command, wait_s: float) -> None:
+        check_fields(command)
         with self._lock:
             self._count += 1
             number = self._count

@@ -58,8 +58,11 @@ class ExecutorProtocol(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """The executor has ended."""
         self._is_closed = True
-        self._read_rest()
-        if not self.hello.done():
-            self.hello.set_result(None)
-        if self._on_closed is not None:
-            self._on_closed()
+        try:
+            self._read_rest()
+        finally:
+            # Also after a frame that cannot be decoded.
+            if not self.hello.done():
+                self.hello.set_result(None)
+            if self._on_closed is not None:
+                self._on_closed()
