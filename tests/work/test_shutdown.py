@@ -131,3 +131,20 @@ def test_a_worker_that_is_stopped_while_it_starts_ends_at_once(tmp_path):
         assert time.monotonic() < until_s
 
     stop(worker)
+
+
+def test_a_worker_that_cannot_start_ends_although_its_module_has_started_a_thread(tmp_path):
+    """The thread keeps the process of the executor alive."""
+    code = "import threading\nthreading.Thread(target=threading.Event().wait).start()\n"
+    (tmp_path / "app.py").write_text(code)
+
+    worker = subprocess.run(
+        [sys.executable, "-m", "holdfast", "worker", "app:queue"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+
+    assert worker.returncode == 1
+    assert worker.stderr == "holdfast: a worker cannot run app:queue: there is no queue in app\n"

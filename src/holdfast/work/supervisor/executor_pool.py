@@ -35,6 +35,8 @@ MAX_RESTART_S = 60.0
 RETURN_WAIT_S = 1.0
 # How long an executor without jobs may take to exit before it is killed.
 EXIT_WAIT_S = 5.0
+# The same for one that has failed to start, or that is stopped with the worker.
+STOP_WAIT_S = 1.0
 
 
 class ExecutorPool:
@@ -99,7 +101,8 @@ class ExecutorPool:
         self._importing.discard(process)
         if hello is None or hello.error:
             protocol.transport.close()
-            await asyncio.to_thread(process.wait)
+            # A thread that the module has started may keep it from exiting.
+            await _wait_or_kill(process)
             text = f"its process ended with {process.returncode} before it was ready"
             return None, self._set_error(hello or Hello(pid=process.pid, error=text))
         executor = ExecutorHandle(process, self._threads, self.durations)
@@ -373,13 +376,18 @@ class ExecutorPool:
         for executor in self._executors:
             executor.send(Stop())
         for executor in list(self._executors):
-            try:
-                await asyncio.to_thread(executor.process.wait, 1)
-            except subprocess.TimeoutExpired:
-                executor.process.kill()
-                await asyncio.to_thread(executor.process.wait)
+            await _wait_or_kill(executor.process)
         for task in self._running:
             task.cancel()
+
+
+async def _wait_or_kill(process: subprocess.Popen[bytes]) -> None:
+    """Wait until a process has exited, and kill it if that takes long."""
+    try:
+        await asyncio.to_thread(process.wait, STOP_WAIT_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        await asyncio.to_thread(process.wait)
 
 
 def _close_when_ended(process: subprocess.Popen[bytes], transport: asyncio.Transport) -> None:
