@@ -66,6 +66,26 @@ def test_the_end_of_a_run_that_lost_its_claim_is_not_that_of_the_next() -> None:
     assert (executor.jobs, executor.running) == ({}, 0)
 
 
+def test_a_job_that_has_ended_or_was_taken_back_has_no_timer() -> None:
+    """A timer would keep it, with its data, until its time limit."""
+    process: Any = subprocess.Popen
+    executor = ExecutorHandle(process, 1, TaskDurations())
+
+    async def run() -> list[asyncio.TimerHandle]:
+        timers = []
+        for delivery, job_id in enumerate((7, 8), 1):
+            (held,) = _held(Job(id=job_id, task="work", claim=1))
+            executor.deliver([held])
+            executor.apply_messages([JobStarted(job_id=job_id, delivery=delivery)])
+            held.timer = asyncio.get_running_loop().call_later(3600, print)
+            timers.append(held.timer)
+        executor.apply_messages([_ran(7, 1)])
+        executor.take_back([(0, 8)])
+        return timers
+
+    assert [timer.cancelled() for timer in asyncio.run(run())] == [True, True]
+
+
 def test_what_an_executor_has_is_known_however_it_came_and_went() -> None:
     """So many wait and so many run, after jobs began, ended, were renewed and taken back."""
     process: Any = subprocess.Popen

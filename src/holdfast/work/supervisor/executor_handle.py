@@ -43,6 +43,8 @@ class HeldJob(Struct, gc=False, eq=False):
     started_s: float = 0.0
     # Whether the store knows that it has started.
     is_start_committed: bool = False
+    # Ends its run at its time limit.
+    timer: asyncio.TimerHandle | None = None
 
     @property
     def queue_index(self) -> int:
@@ -53,6 +55,12 @@ class HeldJob(Struct, gc=False, eq=False):
     def ran_ms(self) -> int | None:
         """How long it has been running; None if it has not started."""
         return int((monotonic_s() - self.started_s) * 1000) if self.started_s else None
+
+    def cancel_timer(self) -> None:
+        """Cancel its time limit: the timer would keep the data of an ended job until then."""
+        if self.timer is not None:
+            self.timer.cancel()
+            self.timer = None
 
 
 def make_held_jobs(jobs: Sequence[c.Claimed], queue_index: int, mode: ExecutionMode) -> list[HeldJob]:
@@ -146,6 +154,8 @@ class ExecutorHandle:
                 continue
             del jobs[key]
             job = held.job
+            if held.timer is not None:
+                held.cancel_timer()
             if held.started_s:
                 del self._running[key]
             else:
@@ -230,6 +240,7 @@ class ExecutorHandle:
         taken = []
         for key in keys:
             if (held := self.jobs.pop(key, None)) is not None:
+                held.cancel_timer()
                 if held.started_s:
                     del self._running[key]
                 else:

@@ -350,15 +350,13 @@ class Supervisor:
         self._pool.track(asyncio.create_task(self._reply_to(executor, request)))
 
     def _start_timeout(self, executor: ExecutorHandle, held: HeldJob) -> None:
-        asyncio.get_running_loop().call_later(
-            limit_s(held.job), self._on_timeout, executor, held, held.started_s
+        held.timer = asyncio.get_running_loop().call_later(
+            limit_s(held.job), self._on_timeout, executor, held
         )
 
-    def _on_timeout(self, executor: ExecutorHandle, held: HeldJob, started_s: float) -> None:
+    def _on_timeout(self, executor: ExecutorHandle, held: HeldJob) -> None:
         """Fail a job that has exceeded its time limit, and drain its executor."""
         job = held.job
-        if held.started_s != started_s or executor.jobs.get(held.key) is not held:
-            return
         executor.take_back([held.key])
         answer = c.Answer(hold=c.hold_of(job), code=Code.ERROR, error=limit_error(job), ran_ms=held.ran_ms)
         joblog.ended(job, answer, duration_ms=job.timeout_ms)
