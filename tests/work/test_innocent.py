@@ -100,6 +100,17 @@ def test_of_a_crowd_only_the_one_that_kills_is_quarantined(bench):
     assert max(runs[one["name"]] for one in data) <= 6
 
 
+def test_a_job_beside_one_that_kills_after_its_time_limit_counts_no_loss(bench):
+    """The handler of the other goes on, and may be the cause, although its job has failed."""
+    bench.queue.add("poison", {"name": "late", "seconds": 2.0}, timeout="1s", attempts=1)
+    job = bench.queue.add("compute", {"name": "good", "seconds": 3.0}, losses=3)
+
+    bench.work("--threads", "2", name=APP)
+
+    assert _runs(bench) == {"late": 1, "good": 2}
+    assert (job.get().state, job.get().losses) == ("FINISHED", 0)
+
+
 def test_a_job_that_may_be_lost_only_once_never_runs_twice(bench):
     """Whether it ended its process or only stood beside."""
     once = [bench.queue.add("call_api", {"name": f"once-{n}", "seconds": 600.0}, losses=1) for n in range(3)]

@@ -98,6 +98,8 @@ class ExecutorHandle:
         # When a job last started or ended in it; and whether a `Revoke` is unanswered.
         self.last_change_s = monotonic_s()
         self.is_revoking = False
+        # Whether a handler may still run here whose job is no longer held: it exceeded its time limit.
+        self._has_abandoned = False
         # The number of the last delivery; and whether the supervisor has killed it.
         self._deliveries = 0
         self.was_killed = False
@@ -195,9 +197,19 @@ class ExecutorHandle:
         self.was_killed = True
         self.process.kill()
 
+    def abandon(self, held: HeldJob) -> None:
+        """Forget a job that exceeded its time limit; its handler may go on."""
+        self.take_back([held.key])
+        self._has_abandoned = True
+
     def is_running_alone(self) -> bool:
         """Whether one job runs in it, and no other ever has."""
-        return not self.jobs_done and len(self._running) == 1
+        return not (self.jobs_done or self._has_abandoned) and len(self._running) == 1
+
+    @property
+    def crowd(self) -> int:
+        """How many handlers may have ended its process: those that run now, and one that was abandoned."""
+        return self.running + self._has_abandoned
 
     @property
     def running(self) -> int:

@@ -357,7 +357,7 @@ class Supervisor:
     def _on_timeout(self, executor: ExecutorHandle, held: HeldJob) -> None:
         """Fail a job that has exceeded its time limit, and drain its executor."""
         job = held.job
-        executor.take_back([held.key])
+        executor.abandon(held)
         answer = c.Answer(hold=c.hold_of(job), code=Code.ERROR, error=limit_error(job), ran_ms=held.ran_ms)
         joblog.ended(job, answer, duration_ms=job.timeout_ms)
         if self._metrics is not None:
@@ -382,7 +382,7 @@ class Supervisor:
         Not if it was killed on purpose, unless for its memory. Then the cause may be a job that has ended
         before, unless one job has always run alone in it.
         """
-        crowd = executor.running
+        crowd = executor.crowd
         if executor.is_over_memory_limit and not executor.is_running_alone():
             crowd = max(crowd, 2)
         elif executor.was_killed and not executor.is_over_memory_limit:
