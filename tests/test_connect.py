@@ -82,3 +82,21 @@ def test_a_file_that_cannot_be_opened_is_told_by_the_first_verb(tmp_path):
             with pytest.raises(error, match=path):
                 verb()
         queue.close()
+
+
+@pytest.mark.parametrize("url", ["jobs.db", "sqlite:///jobs.db", "sqlite:///jobs?shards=2"])
+def test_a_relative_path_is_that_of_the_folder_in_which_connect_was_called(tmp_path, monkeypatch, url):
+    """Whatever folder the process changes to before it opens the store."""
+    here, there = tmp_path / "here", tmp_path / "there"
+    for folder in (here, there):
+        folder.mkdir()
+    monkeypatch.chdir(here)
+    queue = holdfast.connect(url, journal="journal")
+    monkeypatch.chdir(there)
+
+    queue.add("work")
+    queue.close()
+
+    assert {file.name for file in here.iterdir()} >= {"journal"}
+    assert len(list(here.iterdir())) > 1
+    assert not list(there.iterdir())

@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 from ..core import commands as c
@@ -249,7 +250,7 @@ class JournalMaker(ConnectionMaker):
     def __init__(
         self, maker: ConnectionMaker, path: str | os.PathLike[str], clock: Callable[[], int] | None = None
     ) -> None:
-        self._maker, self._path, self._clock = maker, path, clock or system_clock
+        self._maker, self._path, self._clock = maker, Path(path).absolute(), clock or system_clock
 
     def __call__(self) -> Store:
         """The store of the address alone."""

@@ -166,6 +166,9 @@ def _maker(
         return _memory(options)
     if scheme == "sqlite":
         path, asked = _path(url)
+        if path not in ("", ":memory:"):
+            # Now: the process may change its folder before the store is opened.
+            path = str(Path(path).absolute())
         if driver or asked.get("driver"):
             options["driver"] = driver or asked["driver"]
             _check_driver(options["driver"])
