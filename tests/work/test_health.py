@@ -121,3 +121,27 @@ def test_a_worker_whose_executors_cannot_start_is_not_well(tmp_path):
     finally:
         worker.terminate()
         worker.communicate(timeout=60)
+
+
+def test_a_worker_whose_code_has_no_task_for_a_while_goes_on_to_be_well(tmp_path):
+    """It waits for the next reload."""
+    app, path = tmp_path / "app.py", tmp_path / "health.json"
+    bare = "import holdfast\nqueue = holdfast.connect('jobs.db')\n"
+    app.write_text(f"{bare}\n@queue.task\ndef rest(): pass\n")
+    words = ["worker", "app:queue", "--create", "--reload", "--health-file", str(path)]
+    worker = subprocess.Popen(
+        [sys.executable, "-m", "holdfast", *words], cwd=tmp_path, stderr=subprocess.PIPE, text=True
+    )
+    try:
+        assert worker.stderr is not None
+        assert "ready" in worker.stderr.readline()
+        until(lambda: path.exists() and is_well(path))
+
+        app.write_text(bare)
+        assert any("there are no tasks" in line for line in iter(worker.stderr.readline, ""))
+        path.unlink(missing_ok=True)
+
+        until(lambda: path.exists() and is_well(path))
+    finally:
+        worker.terminate()
+        worker.communicate(timeout=60)

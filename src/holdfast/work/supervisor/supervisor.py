@@ -272,12 +272,14 @@ class Supervisor:
         return {"processes": there, "running": running, "done": self.done}
 
     def _health(self) -> Health:
-        sources, counts = self.sources.all, self._counts()
+        counts, sources = self._counts(), self.sources.all
+        claimed = [source.claimed_at or self._worker.started_at for source in sources if source.has_tasks]
         return Health(
             pid=self._worker.pid,
             name=self._worker.name,
             written_at=system_clock(),
-            claimed_at=min(s.claimed_at or self._worker.started_at for s in sources if s.has_tasks),
+            # Without tasks, after a reload, there is nothing to claim.
+            claimed_at=min(claimed, default=system_clock()),
             full=self._pool.is_full(),
             draining=self._stopping.is_set(),
             executors=len(self._pool.executors),
