@@ -169,6 +169,16 @@ def test_an_executor_that_has_grown_is_recycled(bench):
     assert "has grown by" in worker.communicate(timeout=60)[1]
 
 
+def test_a_limit_below_the_memory_of_an_idle_executor_is_refused(bench):
+    """Each executor would be killed at once, and each job quarantined."""
+    worker = bench.start("--memory-limit", "16MB", name=QUEUES[0])
+    _, said = worker.communicate(timeout=60)
+
+    assert worker.returncode == 2
+    assert "memory-limit is '16 MB', and must be above the" in said
+    assert "that an executor has before it runs a job" in said
+
+
 def test_a_job_that_eats_alone_is_quarantined_and_its_neighbours_are_not(bench):
     """The first time all that ran are suspects; after that it eats alone, and that counts."""
     eater = bench.queue.add("eat", {"megabytes": 400}, losses=2)

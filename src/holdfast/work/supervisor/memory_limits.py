@@ -5,14 +5,23 @@ above --memory-limit    it gets no new jobs. A job that has always run alone in 
 grown by --max-growth   it is replaced, and finishes its jobs
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from ...core.counting import counted
+from ...core.errors import BadInput
 from ...core.sizes import size_text
 from .executor_handle import ExecutorHandle, resident_bytes
 from .executor_pool import ExecutorPool
 
 CHECK_S = 1.0
+
+
+def check_memory_limit(executors: Sequence[ExecutorHandle], limit: int) -> None:
+    """Refuse a limit that executors exceed before they run a job: each job would be counted as lost."""
+    size = max((executor.initial_bytes for executor in executors), default=0)
+    if 0 < limit <= size:
+        needed = f"above the {size_text(size)} that an executor has before it runs a job"
+        raise BadInput("memory-limit", size_text(limit), needed=needed)
 
 
 class MemoryLimits:

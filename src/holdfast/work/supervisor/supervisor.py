@@ -38,7 +38,7 @@ from .execution_modes import ExecutionMode
 from .executor_handle import ExecutorEvents, ExecutorHandle, HeldJob
 from .executor_pool import ExecutorPool
 from .leases import Leases
-from .memory_limits import MemoryLimits
+from .memory_limits import MemoryLimits, check_memory_limit
 from .metrics import Listen, WorkerMetrics
 from .rebalancer import Rebalancer
 from .registry import Registry, new_worker
@@ -163,6 +163,7 @@ class Supervisor:
     async def _open_stores(self, hello: Hello) -> bool:
         """Open the stores of the queues, and register this worker there; False if stopped meanwhile."""
         options = self._options
+        check_memory_limit(self._pool.executors, options.memory_limit)
         self._sources = JobSources(options, hello.queues)
         if self._metrics is not None:
             await self._metrics.start(self._sources.connections)
