@@ -28,7 +28,7 @@ WAIT_S = 2.0
 RELEASE_DELAY_MS = 2_000
 # The most suspects that wait here.
 MAX_WAITING = 1_000
-# The delay after an executor failed to start.
+# The delay after an executor failed to start, or the store could not take the start of a suspect.
 RESTART_S = 0.5
 
 
@@ -141,18 +141,21 @@ class Suspects:
             )
         finally:
             self._starting = [held for held in self._starting if held not in group]
-        ours = []
+        ours, refused = list[HeldJob](), list[HeldJob]()
         for held, reply in zip(group, replies, strict=True):
             if isinstance(reply, Job):
                 held.job = reply
                 ours.append(held)
             elif not isinstance(reply, LeaseLost | NotFound):
-                # The store is unavailable: try again, or release it, later.
-                self._waiting.append(held)
+                refused.append(held)
         if self._pool.has_executor(executor) and not executor.is_draining and not self._pool.closing:
             executor.deliver(ours)
         else:
             self._waiting += ours
+        if refused:
+            # The store is unavailable: try again, or release them, later.
+            self._waiting += refused
+            await asyncio.sleep(RESTART_S)
 
     def _start_command(self, job: Job) -> c.Extend:
         return c.Extend(hold=c.hold_of(job), lease_ms=self._lease_ms, ran_ms=0)
