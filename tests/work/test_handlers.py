@@ -139,7 +139,7 @@ def test_bad_data_and_bad_results_fail_at_their_first_run(bench, task):
 
     jobs = [job.get() for job in (*bad, unwritable)]
     assert [(job.state, job.claim) for job in jobs] == [("FAILED", 1)] * 5
-    named = ("'m'", "int", "bytes", "`n`", "result")
+    named = ("'m'", "int", "bytes", "argument n", "result")
     assert all(word in job.reason for job, word in zip(jobs, named, strict=True)), jobs
     assert [line.split()[0] for line in bench.notes.read_text().splitlines()] == ["opaque-7"]
 

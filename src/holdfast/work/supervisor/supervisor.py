@@ -360,6 +360,9 @@ class Supervisor:
     def _on_timeout(self, executor: ExecutorHandle, held: HeldJob) -> None:
         """Fail a job that has exceeded its time limit, and drain its executor."""
         job = held.job
+        if executor.jobs.get(held.key) is not held:
+            # It was delivered again, under another claim.
+            return
         executor.abandon(held)
         answer = c.Answer(hold=c.hold_of(job), code=Code.ERROR, error=limit_error(job), ran_ms=held.ran_ms)
         joblog.ended(job, answer, duration_ms=job.timeout_ms)
