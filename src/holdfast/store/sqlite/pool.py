@@ -68,6 +68,8 @@ class SqlitePool:
         """Raise `StoreError` if the file or its log is not the one that was opened."""
         if inode_of(self.path) != self._inode:
             self.disconnect()
+            # What was there has vanished: nothing is accepted into a new store that looks like it.
+            self._create = False
             text = "was removed or replaced while in use; what it held is gone with it"
             raise StoreError(f"{self.path} {text}")
         self.guard.check()

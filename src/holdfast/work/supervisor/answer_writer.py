@@ -8,6 +8,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from ...core import commands as c
+from ...core.counting import counted
 from ...core.errors import StoreError
 from ...core.job import Code, Job, Place, State
 from ...engine.connection import Connection
@@ -118,4 +119,5 @@ class AnswerWriter:
                     self._settled.clear()
                     await self._settled.wait()
         except TimeoutError:
-            self._log(f"{self._pending} answers and releases were not committed in time")
+            pending = counted(self._pending, "answer or release", "answers and releases")
+            self._log(f"not committed in time: {pending}")

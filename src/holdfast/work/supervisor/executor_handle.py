@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import signal
 import subprocess
 import sys
 from collections import defaultdict
@@ -201,6 +202,13 @@ class ExecutorHandle:
         """Forget a job that exceeded its time limit; its handler may go on."""
         self.take_back([held.key])
         self._has_abandoned = True
+
+    def exit_text(self) -> str:
+        """How its process has ended."""
+        code = self.process.returncode
+        if code >= 0:
+            return f" with exit code {code}"
+        return f" by {signal.Signals(-code).name if -code in list(signal.Signals) else f'signal {-code}'}"
 
     def is_running_alone(self) -> bool:
         """Whether one job runs in it, and no other ever has."""

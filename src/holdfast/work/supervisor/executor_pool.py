@@ -158,13 +158,13 @@ class ExecutorPool:
 
     async def _remove(self, executor: ExecutorHandle) -> None:
         executor.process.kill()
-        code = await asyncio.to_thread(executor.process.wait)
+        await asyncio.to_thread(executor.process.wait)
         self._executors.remove(executor)
         self._changed.set()
         if not self._stopping:
             if not executor.is_draining:
                 jobs = counted(len(executor.jobs), "job")
-                self._log(f"executor {executor.process.pid} ended with {code}, {jobs} in hand")
+                self._log(f"executor {executor.process.pid} ended{executor.exit_text()}, with {jobs}")
             self._on_lost(executor)
             if not (executor.is_draining or executor.is_isolated or executor.is_being_replaced):
                 await self._start_replacement()
@@ -182,7 +182,7 @@ class ExecutorPool:
             started, hello = await self._start_one()
             if started is not None:
                 return
-            if hello.error != logged:
+            if hello.error != logged and not self.closing:
                 self._log(f"no executor could be started: {hello.error}")
                 logged = hello.error
             await asyncio.sleep(wait_s)
@@ -309,7 +309,7 @@ class ExecutorPool:
     async def start_isolated(self) -> ExecutorHandle | None:
         """Start an executor for suspects; None, with an entry in the log, if that failed."""
         executor, hello = await self._start_one(is_isolated=True)
-        if executor is None:
+        if executor is None and not self.closing:
             self._log(f"no executor for suspects could be started: {hello.error}")
         return executor
 

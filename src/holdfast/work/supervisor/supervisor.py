@@ -139,6 +139,8 @@ class Supervisor:
             if not await self._open_stores(hello):
                 return
             background = [asyncio.create_task(work) for work in self._background()]
+            for task in background:
+                task.add_done_callback(self._on_background_end)
             try:
                 while not self._stopping.is_set():
                     await self._claim_all()
@@ -150,6 +152,10 @@ class Supervisor:
             await self._pool.stop()
             if self._sources is not None:
                 await asyncio.to_thread(self._sources.close)
+
+    def _on_background_end(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._log(f"a background task has ended: {type(error).__name__}: {error}")
 
     async def _start_executors(self) -> Hello | None:
         """Start the executors; returns the `Hello` of the first, or None if stopped meanwhile."""
@@ -415,7 +421,8 @@ class Supervisor:
         pool = self._pool
         pool.closing = True
         if held := self._held_jobs():
-            WORKER.info("draining: %s", counted(len(held), "job"))
+            limit = f"at most {self._options.drain_s:g} s"
+            WORKER.info("finishing %s, %s; Ctrl-C again ends it now", counted(len(held), "job"), limit)
             self._release(self._suspects.take_all())
             await pool.return_unstarted()
             await pool.wait_until(lambda: not self._held_jobs() or self._signals > 1, self._options.drain_s)
