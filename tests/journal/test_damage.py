@@ -1,10 +1,12 @@
 """Torn and corrupted segments: what is whole is kept and read, the rest is reported."""
 
 import random
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from holdfast.core.errors import StoreError
 from holdfast.journal.segment import Segment, frame
 
 from .opened import add, data, opened, take
@@ -141,3 +143,50 @@ def test_a_segment_that_is_gone_is_passed(tmp_path, monkeypatch):
 
     assert got == sorted(got)
     assert 3 <= len(got) < 6
+
+
+def test_lines_come_back_when_the_next_segment_cannot_be_opened(tmp_path, monkeypatch):
+    """Such as by too many open files: they were taken, but not passed on."""
+    monkeypatch.setattr("holdfast.journal.writer.SEGMENT_BYTES", 100)
+    path = tmp_path / "j"
+    with opened(path) as journal:
+        for number in range(6):
+            add(journal, str(number))
+
+    with opened(path) as journal:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("holdfast.journal.reader.Segment", _fail_once(3))
+            with pytest.raises(OSError, match="Too many"):
+                take(journal)
+            got = data(take(journal))
+
+    assert got == list("012345")
+
+
+def _fail_once(number: int) -> Callable[[Path], Segment]:
+    failing = [number]
+
+    def open_segment(path: Path) -> Segment:
+        if [int(path.stem)] == failing:
+            failing.clear()
+            raise OSError(24, "Too many open files")
+        return Segment(path)
+
+    return open_segment
+
+
+def test_damage_that_cannot_be_kept_is_not_passed_over(segment):
+    """As the disk is full: neither the lines before it nor the damaged bytes are lost."""
+    raw, offsets = bytearray(segment.read_bytes()), starts(segment)
+    raw[offsets[5] + 20] ^= 255
+    segment.write_bytes(raw)
+    blocker = segment.parent / "damaged"
+    blocker.write_text("a file, where the folder would be")
+
+    with opened(segment.parent) as journal:
+        with pytest.raises(StoreError, match="cannot be used"):
+            take(journal)
+        blocker.unlink()
+
+        assert groups_in(take(journal)) == [one for one in range(GROUPS) if one != 5]
+        assert len(journal.folder.damaged()) == 1

@@ -161,15 +161,20 @@ class JournalReader:
     def _take(self, most: int) -> list[Line]:
         taken: list[Line] = []
         size = passed = 0
-        while len(taken) < most and size < RESERVED_BYTES and passed < PASSED_LINES:
-            line = self._returned.pop(0) if self._returned else self._read_line()
-            if line is None:
-                break
-            size += len(line.data)
-            if self._wants is None or self._wants(line.id):
-                taken.append(line)
-            else:
-                passed += 1
+        try:
+            while len(taken) < most and size < RESERVED_BYTES and passed < PASSED_LINES:
+                line = self._returned.pop(0) if self._returned else self._read_line()
+                if line is None:
+                    break
+                size += len(line.data)
+                if self._wants is None or self._wants(line.id):
+                    taken.append(line)
+                else:
+                    passed += 1
+        except BaseException:
+            # The file system failed: without them the position would move past these lines.
+            self._returned[:0] = taken
+            raise
         return taken
 
     def _read_line(self) -> Line | None:
@@ -183,15 +188,19 @@ class JournalReader:
             records = self._read_group()
             if records is None:
                 return None
-            place, raw = records
+            place, following, raw = records
             try:
-                self._lines = iter(list(_lines_of(place, raw)))
+                lines = list(_lines_of(place, raw))
             except Malformed as error:
-                self._lines = iter(())
+                lines = []
                 self._set_aside(place.segment, place.offset, raw, str(error))
+            self._lines, self._cursor = iter(lines), following
 
-    def _read_group(self) -> tuple[JournalPlace, bytes] | None:
-        """The next group, and where its first line is that was not read; None at the end."""
+    def _read_group(self) -> tuple[JournalPlace, JournalPlace, bytes] | None:
+        """The place of the first unread line, that of the next group, and the records; None at the end.
+
+        The cursor stays: it moves on when nothing can fail any more.
+        """
         while (limit := self._limit()) is not None:
             assert self._segment is not None
             at = self._cursor
@@ -200,11 +209,10 @@ class JournalReader:
             except (Incomplete, Damaged):
                 following = self._segment.find_group(at.offset + 1, limit)
                 damaged = self._segment.read_raw(at.offset, following)
-                self._cursor = JournalPlace(at.segment, following, 0)
                 self._set_aside(at.segment, at.offset, damaged, "its checksum is wrong")
+                self._cursor = JournalPlace(at.segment, following, 0)
                 continue
-            self._cursor = JournalPlace(at.segment, following, 0)
-            return at, raw
+            return at, JournalPlace(at.segment, following, 0), raw
         return None
 
     def _limit(self) -> int | None:
