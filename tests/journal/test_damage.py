@@ -1,13 +1,16 @@
 """Torn and corrupted segments: what is whole is kept and read, the rest is reported."""
 
+import errno
+import os
 import random
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from holdfast.core.errors import StoreError
-from holdfast.journal.segment import Segment, frame
+from holdfast.core.errors import StoreCorrupt, StoreError
+from holdfast.journal.segment import BLOCK_BYTES, Segment, frame
+from holdfast.journal.status import read_status
 
 from .opened import add, data, opened, take
 
@@ -190,3 +193,58 @@ def test_damage_that_cannot_be_kept_is_not_passed_over(segment):
 
         assert groups_in(take(journal)) == [one for one in range(GROUPS) if one != 5]
         assert len(journal.folder.damaged()) == 1
+
+
+@pytest.mark.parametrize("number", [1, 3, 6])
+def test_a_segment_without_its_header_costs_its_own_jobs_alone(tmp_path, monkeypatch, number, caplog):
+    """Also the last: without its salt no group can be checked, and its bytes are set aside."""
+    monkeypatch.setattr("holdfast.journal.writer.SEGMENT_BYTES", 100)
+    path = tmp_path / "j"
+    with opened(path) as journal:
+        for n in range(6):
+            add(journal, str(n))
+    damaged = path / f"{number:08d}.journal"
+    raw = b"\0" * 20 + damaged.read_bytes()[20:]
+    damaged.write_bytes(raw)
+
+    assert read_status(str(path)).waiting == 5
+    with opened(path) as journal:
+        assert groups_in(take(journal)) == [one for one in range(6) if one != number - 1]
+        assert [one.read_bytes() for one in journal.folder.damaged()] == [raw]
+    assert "its header is damaged" in caplog.text
+
+
+def test_a_segment_of_another_version_is_not_damaged(segment):
+    """It waits for the program that can read it."""
+    raw = segment.read_bytes()
+    segment.write_bytes(raw.replace(b"version=1", b"version=9", 1))
+
+    with pytest.raises(StoreCorrupt, match="another version"), opened(segment.parent):
+        pass
+
+    assert not (segment.parent / "damaged").exists()
+
+
+def test_a_block_that_the_disk_cannot_read_costs_its_groups_alone(tmp_path, monkeypatch):
+    """Those that are in it at least in part."""
+    path = tmp_path / "j"
+    with opened(path) as journal:
+        for number in range(100):
+            add(journal, b"%d" % number + b" " * 300)
+    (segment,) = path.glob("*.journal")
+    offsets = starts(segment)
+    bad = range(2 * BLOCK_BYTES, 3 * BLOCK_BYTES)
+    real = os.pread
+
+    def pread(fd: int, size: int, offset: int) -> bytes:
+        # The lock and the positions are smaller.
+        if offset < bad.stop and offset + size > bad.start and os.fstat(fd).st_size > bad.stop:
+            raise OSError(errno.EIO, "Input/output error")
+        return real(fd, size, offset)
+
+    monkeypatch.setattr("os.pread", pread)
+    with opened(path) as journal:
+        got = groups_in(take(journal))
+
+    lost = [n for n in range(100) if offsets[n] < bad.stop and offsets[n + 1] > bad.start]
+    assert got == [n for n in range(100) if n not in lost]

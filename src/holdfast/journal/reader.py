@@ -22,7 +22,7 @@ from ..core.job import Body
 from ..store.common.clock import monotonic_s
 from .folder import POSITION, JournalFolder, JournalPlace
 from .records import Malformed, decode_runs
-from .segment import Damaged, Incomplete, Segment
+from .segment import Damaged, Headless, Incomplete, Segment
 
 log = logging.getLogger("holdfast")
 
@@ -232,14 +232,22 @@ class JournalReader:
             self._cursor = JournalPlace(number + 1, 0, 0)
 
     def _open(self, number: int, last: int) -> bool:
-        """Open a segment, or the next one that is there; False: there is none."""
+        """Open a segment, or the next one that is there; False: there is none.
+
+        One without its header is set aside as a whole, and passed over.
+        """
         if not self._folder.segment_path(number).exists():
             number = next((one for one in self._folder.segments() if one >= number), 0)
         if not number or number > last:
             return False
         if self._segment is not None:
             self._segment.close()
-        self._segment = Segment(self._folder.segment_path(number))
+        try:
+            self._segment = Segment(self._folder.segment_path(number))
+        except Headless as error:
+            self._set_aside(number, 0, error.raw, "its header is damaged")
+            self._cursor = JournalPlace(number + 1, 0, 0)
+            return True
         if self._cursor.segment != number or self._cursor.offset < self._segment.first:
             self._cursor = JournalPlace(number, self._segment.first, 0)
         return True

@@ -8,8 +8,10 @@ The checksum covers the records, the salt and the offset of the group, so that d
 is not taken for one. See docs/decisions/0018.
 """
 
+import errno
 import os
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from zlib import crc32
 
@@ -18,8 +20,9 @@ from ..core.errors import StoreCorrupt
 VERSION = 1
 # A header is shorter than this.
 HEAD_BYTES = 80
-# How much is read at once.
+# How much is read at once, and what a disk cannot read at least.
 CHUNK_BYTES = 256 * 1024
+BLOCK_BYTES = 4096
 
 _SEGMENT = re.compile(rb"#:Segment version=(\d{1,4}),number=(\d{1,12}),salt=([0-9a-f]{16})\n")
 _GROUP = re.compile(rb"#:Group bytes=(\d{1,10}),crc=([0-9a-f]{8})\n")
@@ -32,6 +35,14 @@ class Incomplete(Exception):
 
 class Damaged(Exception):
     """Bytes that are no group, or not as they were written."""
+
+
+class Headless(StoreCorrupt):
+    """A segment whose header is damaged: without its salt no checksum can be compared. `raw`: its bytes."""
+
+    def __init__(self, path: Path, raw: bytes) -> None:
+        super().__init__(f"{path} is no segment of a journal, or its header is damaged")
+        self.raw = raw
 
 
 def segment_head(number: int, salt: bytes) -> bytes:
@@ -55,10 +66,13 @@ class Segment:
         self.path = path
         self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         self._at, self._chunk = 0, b""
-        found = _SEGMENT.match(os.pread(self._fd, HEAD_BYTES, 0))
+        found = _SEGMENT.match(self.read_raw(0, HEAD_BYTES))
         if found is None or int(found[1]) != VERSION:
+            raw = self.read_raw(0, self.size) if found is None else b""
             os.close(self._fd)
-            raise StoreCorrupt(f"{path} is no segment of a journal, or of another version")
+            if found is None:
+                raise Headless(path, raw)
+            raise StoreCorrupt(f"{path} is a segment of another version")
         self.number, self.salt, self.first = int(found[2]), found[3], found.end()
 
     @property
@@ -84,7 +98,7 @@ class Segment:
 
     def find_group(self, offset: int, end: int) -> int:
         """The offset of the next group that is as it was written, or the end."""
-        rest = os.pread(self._fd, end - offset, offset)
+        rest = self.read_raw(offset, end)
         at = rest.find(_MARK)
         while at >= 0:
             try:
@@ -118,15 +132,29 @@ class Segment:
         return False
 
     def read_raw(self, offset: int, end: int) -> bytes:
-        """Bytes as they are."""
-        return os.pread(self._fd, end - offset, offset)
+        """Bytes as they are; zeros where the disk cannot read."""
+        try:
+            return os.pread(self._fd, end - offset, offset)
+        except OSError as error:
+            if error.errno != errno.EIO:
+                raise
+        return b"".join(self._read_blocks(offset, end))
+
+    def _read_blocks(self, offset: int, end: int) -> Iterator[bytes]:
+        while offset < end:
+            up_to = min((offset // BLOCK_BYTES + 1) * BLOCK_BYTES, end)
+            try:
+                yield os.pread(self._fd, up_to - offset, offset)
+            except OSError:
+                yield bytes(up_to - offset)
+            offset = up_to
 
     def _bytes(self, offset: int, size: int, end: int) -> bytes:
         """Bytes of the file, mostly from a chunk that was read before, which has none beyond `end`."""
         start = offset - self._at
         if start < 0 or start + size > len(self._chunk):
             self._at, start = offset, 0
-            self._chunk = os.pread(self._fd, max(size, min(CHUNK_BYTES, end - offset)), offset)
+            self._chunk = self.read_raw(offset, offset + max(size, min(CHUNK_BYTES, end - offset)))
         return self._chunk[start : start + size]
 
     def close(self) -> None:

@@ -10,7 +10,7 @@ from ..core.slots import shard_of
 from .backlog import backlog_name
 from .folder import JournalFolder, JournalPlace
 from .records import Malformed, count_jobs, decode_runs
-from .segment import Damaged, Incomplete, Segment
+from .segment import Damaged, Headless, Incomplete, Segment
 
 
 class JournalStatus(Record, frozen=True, kw_only=True):
@@ -73,7 +73,7 @@ def _waiting(folder: JournalFolder) -> Iterator[tuple[int, int]]:
     for number in folder.segments():
         if number < first.segment:
             continue
-        with suppress(FileNotFoundError):
+        with suppress(FileNotFoundError, Headless):
             segment = Segment(folder.segment_path(number))
             start = first.offset if number == first.segment else 0
             try:

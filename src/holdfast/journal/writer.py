@@ -24,7 +24,7 @@ from ..engine.ticket import Ticket, deliver
 from .folder import JournalFolder, fault_of, write_at
 from .ids import JournalIds
 from .records import encode_runs, runs_of
-from .segment import Segment, frame
+from .segment import Headless, Segment, frame
 
 # A segment that has become so large gets no more groups.
 SEGMENT_BYTES = 16 * 1024 * 1024
@@ -229,7 +229,11 @@ def cut_tail(folder: JournalFolder) -> tuple[int, Path | None]:
     numbers = folder.segments()
     if not numbers:
         return 0, None
-    segment = Segment(folder.segment_path(numbers[-1]))
+    try:
+        segment = Segment(folder.segment_path(numbers[-1]))
+    except Headless:
+        # The reader sets it aside.
+        return 0, None
     try:
         tail, end = segment.find_tail(segment.first), segment.size
         if tail == end:
