@@ -3,12 +3,13 @@
 import shutil
 
 import pytest
+from msgspec.structs import replace
 
 from holdfast.core import ids
 from holdfast.core.bounds import DAY_MS, HOUR_MS, JOURNAL_LEASE_MS
-from holdfast.core.errors import Unavailable
-from holdfast.core.sysid import TakenSysid
-from holdfast.journal.folder import JournalFolder
+from holdfast.core.errors import StoreFull, Unavailable
+from holdfast.core.sysid import TakenSysid, TakeSysid
+from holdfast.journal.folder import JournalFolder, KeptSysid
 from holdfast.journal.ids import AHEAD_MS, JournalIds
 from holdfast.testing.clock import MovedClock
 
@@ -134,3 +135,41 @@ def test_a_copied_folder_does_not_use_the_number(folder, clock, tmp_path):
 
     assert JournalIds(folder, clock).kept is not None
     assert JournalIds(JournalFolder(tmp_path / "copy"), clock).kept is None
+
+
+def test_a_number_that_could_not_be_kept_is_the_same_at_the_next_try(folder, clock, monkeypatch):
+    """Each would be taken from all other journals for days."""
+    source, tokens = JournalIds(folder, clock), []
+
+    def ask(command: TakeSysid) -> TakenSysid:
+        tokens.append(command.token)
+        return replace(leased(clock), token=command.token)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(folder, "write_sysid", _fail_full)
+        for _ in range(3):
+            with pytest.raises(StoreFull):
+                source.renew(ask)
+    source.renew(ask)
+
+    assert len(tokens) == 4
+    assert len(set(tokens)) == 1
+    assert source.kept is not None
+    assert source.kept.token == tokens[0]
+
+
+def _fail_full(_kept: KeptSysid) -> None:
+    raise StoreFull("no room")
+
+
+def test_a_number_is_confirmed_at_the_start_and_after_an_outage(folder, clock):
+    """The store may be another one by then, or a backup, which has leased the number to another journal."""
+    source = JournalIds(folder, clock)
+    source.adopt(leased(clock))
+    assert not source.is_due
+
+    source.doubt()
+
+    assert source.is_due
+    source.adopt(leased(clock))
+    assert JournalIds(folder, clock).is_due

@@ -216,3 +216,20 @@ def test_closing_leaves_what_the_store_does_not_take(tmp_path, monkeypatch):
 
     with holdfast.connect(url, journal=tmp_path / "j") as queue:
         assert queue.data(added) == 2
+
+
+def test_with_another_store_a_journal_takes_another_number(tmp_path):
+    """Where its own is that of another journal, both would make the same ids, and jobs would be lost."""
+    with holdfast.connect(str(tmp_path / "gone.db"), journal=tmp_path / "a") as queue:
+        queue.add("work")
+    with (
+        holdfast.connect(str(tmp_path / "jobs.db"), journal=tmp_path / "b") as theirs,
+        holdfast.connect(str(tmp_path / "jobs.db"), journal=tmp_path / "a") as ours,
+    ):
+        theirs.add("work")
+        ours.add("work")
+        ingested(ours)
+
+        added = [ids.unpack(queue.add("work").id).sysid for queue in (theirs, ours)]
+
+    assert added == [FIRST_JOURNAL_SYSID, FIRST_JOURNAL_SYSID + 1]

@@ -29,7 +29,11 @@ class JournalIds:
         self._folder, self._clock = folder, clock
         self._kept = folder.read_sysid()
         self._last = ids.tick_at(self._kept.used_until_ms) - 1 if self._kept else -1
+        # Whether the store has leased the number, as far as is known: it may be another store than before.
+        self._is_confirmed = False
         self._lock = threading.Lock()
+        # The token to take another number with: if that cannot be kept, the next try gets the same one.
+        self._token = ""
         # Held while the store is asked: ids are made meanwhile.
         self._renewing = threading.Lock()
 
@@ -48,7 +52,13 @@ class JournalIds:
     def is_due(self) -> bool:
         """Whether the number should be taken or renewed now."""
         kept, now_ms = self._kept, self._clock()
-        return kept is None or not 0 <= now_ms - kept.taken_at_ms < RENEW_MS
+        if kept is None or not self._is_confirmed:
+            return True
+        return not 0 <= now_ms - kept.taken_at_ms < RENEW_MS
+
+    def doubt(self) -> None:
+        """Have the number renewed: after an outage the store may be a backup, or another one."""
+        self._is_confirmed = False
 
     def renew(self, ask: Callable[[TakeSysid], TakenSysid]) -> None:
         """Take a number, or renew it, by asking a store, if that is due or no id can be made."""
@@ -57,7 +67,8 @@ class JournalIds:
                 # Another thread has done it.
                 return
             kept = self._kept
-            new = TakeSysid(token=os.urandom(16).hex(), for_ms=JOURNAL_LEASE_MS)
+            self._token = self._token or os.urandom(16).hex()
+            new = TakeSysid(token=self._token, for_ms=JOURNAL_LEASE_MS)
             if kept is None:
                 self.adopt(ask(new))
                 return
@@ -86,6 +97,8 @@ class JournalIds:
                 )
             self._folder.write_sysid(new)
             self._kept = new
+            self._is_confirmed = True
+            self._token = ""
 
     def make(self, count: int) -> list[int]:
         """Ids that were never made before, in slot 0; `Unavailable` when the time of the number is over."""

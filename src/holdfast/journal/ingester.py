@@ -5,7 +5,7 @@
                           a shard of it is down  ─▶ the lines of the shard get a read position of their own
                           it refuses an Add      ─▶ each job by itself; what it refuses alone is set aside
 
-It renews the journal's number daily. See docs/decisions/0018.
+It renews the journal's number at the start, after an outage, and daily. See docs/decisions/0018.
 """
 
 import logging
@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from ..core import commands as c
 from ..core.bounds import BATCH_JOBS, HOUR_MS
 from ..core.counting import counted
-from ..core.errors import BadInput, HoldfastError, NotFound, Refused
+from ..core.errors import BadInput, HoldfastError, NotFound, Refused, StoreFull
 from ..core.slots import shard_of
 from ..engine.connection import Connection
 from ..engine.ticket import Ticket
@@ -136,10 +136,9 @@ class Ingester:
     def _work(self) -> None:
         """Ingest all that is there; where the store is away, wait for a moment."""
         try:
+            self._renew_number()
             while not self._stops and any([self._ingest(), *map(self._catch_up, self._journal.backlogs)]):
                 self._tell(None)
-            if self._journal.ids.is_due and not self._stops:
-                self._journal.ids.renew(lambda command: self._connect().ask(command))
         except Exception as error:
             if self._stops:
                 return
@@ -147,12 +146,23 @@ class Ingester:
                 log.exception("the journal %s could not be ingested", self._journal.folder.name)
                 error = HoldfastError(str(error))
             self._tell(error)
+            self._journal.ids.doubt()
             with self._news:
                 self._news.wait_for(lambda: self._stops, self._nap_s)
                 self._has_news = True
             self._nap_s = min(self._nap_s * 2, LONGEST_NAP_S)
         else:
             self._tell(None)
+
+    def _renew_number(self) -> None:
+        """Renew the number if that is due, before the rest: another store may have leased it to another."""
+        if self._stops or not self._journal.ids.is_due:
+            return
+        try:
+            self._journal.ids.renew(lambda command: self._connect().ask(command))
+        except StoreFull:
+            # Ingesting makes room for it.
+            pass
 
     def _tell(self, outage: HoldfastError | None) -> None:
         """Note whether the store could be used; each change is logged once."""
