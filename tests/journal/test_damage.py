@@ -156,12 +156,11 @@ def test_lines_come_back_when_the_next_segment_cannot_be_opened(tmp_path, monkey
         for number in range(6):
             add(journal, str(number))
 
-    with opened(path) as journal:
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("holdfast.journal.reader.Segment", _fail_once(3))
-            with pytest.raises(OSError, match="Too many"):
-                take(journal)
-            got = data(take(journal))
+    with opened(path) as journal, pytest.MonkeyPatch.context() as patch:
+        patch.setattr("holdfast.journal.reader.Segment", _fail_once(3))
+        with pytest.raises(OSError, match="Too many"):
+            take(journal)
+        got = data(take(journal))
 
     assert got == list("012345")
 

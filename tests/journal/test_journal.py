@@ -353,3 +353,29 @@ def test_after_a_failed_sync_nothing_is_accepted(tmp_path, monkeypatch):
         assert data(take(journal))[0] == "1"
     with pytest.raises(Closed):
         add(journal, "4")
+
+
+def test_a_group_that_could_not_be_written_leaves_nothing(tmp_path, monkeypatch):
+    """Neither bytes that would be taken for damage behind a shorter group, nor a disk that stays full."""
+    path = tmp_path / "j"
+    with opened(path) as journal:
+        add(journal, "1")
+        (segment,) = path.glob("*.journal")
+        size = segment.stat().st_size
+        monkeypatch.setattr("holdfast.journal.writer.write_at", _write_part)
+        with pytest.raises(StoreFull):
+            add(journal, b"x" * 10_000)
+        assert segment.stat().st_size == size
+        monkeypatch.undo()
+
+        monkeypatch.setattr("holdfast.journal.writer.SEGMENT_BYTES", size)
+        add(journal, "2")
+        add(journal, "3")
+
+        assert data(take(journal)) == ["1", "2", "3"]
+        assert journal.folder.damaged() == []
+
+
+def _write_part(fd: int, raw: bytes, offset: int) -> None:
+    os.pwrite(fd, raw[: len(raw) // 2], offset)
+    raise OSError(ENOSPC, "No space left on device")

@@ -10,6 +10,7 @@ before that, the next one begins at the same place. See docs/decisions/0018.
 import os
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, NamedTuple
@@ -195,7 +196,9 @@ class JournalWriter:
             try:
                 write_at(active.fd, group, active.offset)
             except OSError as error:
-                # The next group overwrites the part that was written.
+                # The next group overwrites the part that was written, which may be longer, and needs its room.
+                with suppress(OSError):
+                    os.ftruncate(active.fd, active.offset)
                 return self._lose(count, fault_of(self._folder.path, error))
             os.fdatasync(active.fd)
         except OSError as error:
