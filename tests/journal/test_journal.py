@@ -1,6 +1,7 @@
 """The document's calls: write, wsync, read_reserve, read, rsync, read_cancel."""
 
 import os
+import shutil
 import subprocess
 import sys
 import threading
@@ -379,3 +380,15 @@ def test_a_group_that_could_not_be_written_leaves_nothing(tmp_path, monkeypatch)
 def _write_part(fd: int, raw: bytes, offset: int) -> None:
     os.pwrite(fd, raw[: len(raw) // 2], offset)
     raise OSError(ENOSPC, "No space left on device")
+
+
+def test_nothing_is_accepted_when_the_folder_was_deleted(tmp_path):
+    """A file that is deleted takes whatever is written to it, and none of it survives."""
+    path = tmp_path / "j"
+    with opened(path) as journal:
+        add(journal, "1")
+        shutil.rmtree(path)
+
+        for _ in range(2):
+            with pytest.raises(StoreError, match="its folder or its last segment was deleted"):
+                add(journal, "2")

@@ -1,6 +1,7 @@
 """A queue with a journal: `add` is durable there, and everything else is as without one."""
 
 import asyncio
+import shutil
 import sqlite3
 import time
 from collections.abc import Callable
@@ -13,7 +14,7 @@ import holdfast
 from holdfast.core import commands as c
 from holdfast.core import ids
 from holdfast.core.bounds import HOUR_MS, MINUTE_MS
-from holdfast.core.errors import StoreError
+from holdfast.core.errors import Closed, StoreError
 from holdfast.core.ids import FIRST_JOURNAL_SYSID
 from holdfast.engine.connection import Connection, ConnectionMaker
 from holdfast.journal import connection as journal_connection
@@ -233,3 +234,18 @@ def test_with_another_store_a_journal_takes_another_number(tmp_path):
         added = [ids.unpack(queue.add("work").id).sysid for queue in (theirs, ours)]
 
     assert added == [FIRST_JOURNAL_SYSID, FIRST_JOURNAL_SYSID + 1]
+
+
+def test_the_store_is_closed_though_the_folder_is_gone(tmp_path):
+    """And adds are refused: they would not survive the process."""
+    with holdfast.connect(str(tmp_path / "jobs.db"), journal=tmp_path / "j") as queue:
+        queue.add("work")
+        ingested(queue)
+        shutil.rmtree(tmp_path / "j")
+
+        with pytest.raises(StoreError, match="was deleted"):
+            queue.add("work")
+        store = queue.connection.engine.store
+
+    with pytest.raises(Closed):
+        store.read(lambda txn: txn.counts())

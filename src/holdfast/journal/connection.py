@@ -234,14 +234,19 @@ class JournalConnection(Connection):
             self.wait_empty(DRAIN_S)
         finally:
             is_idle = self._ingester.stop(CLOSING_S)
-            self.journal.close()
-            with self._lock:
-                self._is_closed = True
-                inner, waits = self._inner, self._waits
-            if waits is not None:
-                waits.shutdown(wait=is_idle)
-            if inner is not None:
-                _close(inner, wait=is_idle)
+            try:
+                self.journal.close()
+            finally:
+                self._close_store(is_idle)
+
+    def _close_store(self, is_idle: bool) -> None:
+        with self._lock:
+            self._is_closed = True
+            inner, waits = self._inner, self._waits
+        if waits is not None:
+            waits.shutdown(wait=is_idle)
+        if inner is not None:
+            _close(inner, wait=is_idle)
 
 
 class JournalMaker(ConnectionMaker):

@@ -7,12 +7,13 @@ moved ahead, durably, before the first id beyond it. After a crash ids begin the
 import os
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 
 from msgspec.structs import replace
 
 from ..core import ids
 from ..core.bounds import DAY_MS, JOURNAL_LEASE_MS, MINUTE_MS
-from ..core.errors import Unavailable
+from ..core.errors import StoreError, Unavailable
 from ..core.sysid import TakenSysid, TakeSysid
 from .folder import JournalFolder, KeptSysid
 
@@ -128,6 +129,8 @@ class JournalIds:
         with self._lock:
             if self._kept is not None and self._last >= 0:
                 used_ms = min(ids.time_of(self._last) + 1, self._kept.ids_until_ms)
-                self._folder.write_sysid(replace(self._kept, used_until_ms=used_ms))
+                # On a full disk they do run ahead, as after a crash.
+                with suppress(StoreError):
+                    self._folder.write_sysid(replace(self._kept, used_until_ms=used_ms))
                 # None is made after this.
                 self._kept = None

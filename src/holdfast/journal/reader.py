@@ -12,6 +12,7 @@ import logging
 import threading
 from bisect import insort
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from itertools import count
 from typing import NamedTuple
 
@@ -129,7 +130,9 @@ class JournalReader:
         with self._lock:
             if not self._closed:
                 self._closed = True
-                self._move_position()
+                # On a full disk the lines since the last one are read again, and added under their ids.
+                with suppress(StoreError):
+                    self._move_position()
                 if self._segment is not None:
                     self._segment.close()
 

@@ -7,6 +7,7 @@ A group is written at the end of what is durable, which moves only after the syn
 before that, the next one begins at the same place. See docs/decisions/0018.
 """
 
+import errno
 import os
 import threading
 from collections.abc import Callable, Sequence
@@ -196,13 +197,15 @@ class JournalWriter:
             try:
                 write_at(active.fd, group, active.offset)
             except OSError as error:
-                # The next group overwrites the part that was written, which may be longer, and needs its room.
+                # What was written may be longer than the next group, and fills the disk.
                 with suppress(OSError):
                     os.ftruncate(active.fd, active.offset)
                 return self._lose(count, fault_of(self._folder.path, error))
             os.fdatasync(active.fd)
+            if not os.fstat(active.fd).st_nlink:
+                raise FileNotFoundError(errno.ENOENT, "its folder or its last segment was deleted")
         except OSError as error:
-            # The kernel may have dropped the pages, and says so only once.
+            # The kernel may have dropped the pages, and says so only once; a deleted file does not come back.
             self._broken = fault_of(self._folder.path, error)
             return self._lose(count, self._broken)
         except StoreError as error:
