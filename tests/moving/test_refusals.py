@@ -134,7 +134,7 @@ FORGETFUL: dict[str, Callable[[Changes], dict[str, Any]]] = {
 
 @pytest.mark.parametrize("part", FORGETFUL)
 def test_a_copy_that_is_not_one_is_found_out(files, opened, part):
-    """Then nothing has happened: the old store is told to go on, or the move is run again."""
+    """Then nothing has happened: the old store goes on, and the move is run again."""
     fill(opened(make_queue(files.open_source)))
     source, target = opened(files.open_source()), opened(files.open_target())
 
@@ -149,7 +149,7 @@ def test_a_copy_that_is_not_one_is_found_out(files, opened, part):
     with pytest.raises(StoreCorrupt, match=r"is not what it is a copy of|the copy of .* has"):
         files.move(source, Forgetful(target)).run()
 
-    assert (standing_of(source), standing_of(target)) == (Standing.STOPPED, Standing.FILLING)
+    assert (standing_of(source), standing_of(target)) == (Standing.COPYING, Standing.FILLING)
     files.move(source, target).run()
     check_same(target, source)
 

@@ -11,6 +11,7 @@
 Each step is one transaction in one store, so a crash leaves one of these states. Starting the same move again
 continues from there with a new run number, and the earlier run can no longer write. Before the hand-over the
 users of the queue notice nothing, and `undo` deletes the notice. After it the source is no longer used.
+An error before the hand-over, such as a full target, ends the stop; only a kill leaves the source stopped.
 
 In a sharded store a step is one transaction in each shard, one after the other. The first shard of the source
 decides: the other shards are brought to its state. The first shard of the target is opened last.
@@ -18,6 +19,7 @@ decides: the other shards are brought to its state. The first shard of the targe
 
 import secrets
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from time import sleep
 from typing import Any, NamedTuple
 
@@ -37,7 +39,7 @@ from ...store.sharded.store import ShardedStore
 from ..records import SYSID
 from ..sysid import Sysid
 from .copying import Copier, Tell, is_empty
-from .parts import Misplaced, check_place
+from .parts import check_place
 
 # Passes while the source is in use: at least two, of which the second finds changes made during the first and
 # compares all bodies; more while there is much to write, so that the source is stopped for a shorter time.
@@ -86,16 +88,25 @@ class StoreMove:
         if standing is Standing.COPYING:
             self._phase("copying")
             self._walk()
-            standing = Standing.STOPPED
-            self._phase("stopping")
-            self._stop()
-            digest = self._finish(deep=False)
-        elif standing is Standing.STOPPED:
-            digest = self._finish(deep=True)
-        if digest:
-            self._hand_over(digest)
+        if standing is not Standing.MOVED:
+            digest = self._complete(standing)
         self._open()
         return Summary(self._copier.rows, self._stopped_s, digest or self._found().digest)
+
+    def _complete(self, standing: Standing) -> str:
+        """Stop the source, copy the rest and hand over; returns the digest. After an error the stop ends."""
+        try:
+            if standing is Standing.COPYING:
+                self._phase("stopping")
+                self._stop()
+            digest = self._finish(deep=standing is Standing.STOPPED)
+            self._hand_over(digest)
+        except (HoldfastError, KeyboardInterrupt):
+            # The source must not stay stopped until the reason has gone.
+            with suppress(HoldfastError):
+                self._end_stop()
+            raise
+        return digest
 
     def check(self) -> None:
         """Raise the error that the move would raise, without writing anything."""
@@ -203,6 +214,20 @@ class StoreMove:
         for shard in self._sources:
             shard.run(fn)
 
+    def _end_stop(self) -> None:
+        """Let the source continue, unless it was handed over."""
+
+        def fn(txn: Txn) -> tuple[Changes, bool]:
+            mine = self._check_source(txn)
+            if mine.standing is not Standing.STOPPED:
+                return NOTHING, mine.standing is Standing.COPYING
+            return _saying(replace(mine, standing=Standing.COPYING)), True
+
+        for shard in self._sources:
+            # The first shard decides.
+            if not shard.run(fn):
+                return
+
     def _open(self) -> None:
         def fn(txn: Txn) -> tuple[Changes, None]:
             notice = _notice(txn)
@@ -282,12 +307,7 @@ class StoreMove:
         until_ms = max(shard.now_ms() for shard in self._sources) + SYSID_LEASE_MS
         for shard in self._sources:
             shard.run(lambda txn: self._keep_ticks(txn, until_ms))
-        try:
-            digest = self._copier.finish(deep=deep)
-        except Misplaced:
-            # The job was added during the copy. The source must not stay stopped until it ends.
-            self._set(Standing.COPYING)
-            raise
+        digest = self._copier.finish(deep=deep)
         self._stopped_s = monotonic_s() - started_s
         return digest
 

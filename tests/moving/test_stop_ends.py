@@ -1,0 +1,86 @@
+"""An error while the source is stopped: its users do not wait until the reason has gone."""
+
+from collections.abc import Callable
+from typing import TypeVar
+
+import pytest
+
+from holdfast.core.errors import HoldfastError, Unavailable
+from holdfast.core.moving import Standing
+from holdfast.engine.migrate.move import shards_of
+from holdfast.store.contract import Changes, Store, Txn
+from holdfast.store.sharded.store import Opener, ShardedStore
+from tests.doubles import Passing
+from tests.moving.filled import check_same, fill, make_queue, standing_of
+
+T = TypeVar("T")
+
+
+class Failing(Passing):
+    """A store whose transactions fail from a moment on."""
+
+    def __init__(self, store: Store, faults: list[BaseException]) -> None:
+        super().__init__(store)
+        self.faults = faults
+
+    def run(self, fn: Callable[[Txn], tuple[Changes, T]], *, blind: bool = False) -> T:
+        """Fails if there is a fault."""
+        for fault in self.faults:
+            raise fault
+        return self.store.run(fn)
+
+
+def failing(store: Store, faults: list[BaseException]) -> Store:
+    """The same of each shard, where there are several."""
+    if not isinstance(store, ShardedStore):
+        return Failing(store, faults)
+
+    def open_shard(shard: Store) -> Opener:
+        return Opener("failing", lambda: Failing(shard, faults))
+
+    return ShardedStore([open_shard(shard) for shard in store.shards])
+
+
+@pytest.mark.parametrize(
+    "fault", [Unavailable("the target is away"), KeyboardInterrupt()], ids=["away", "Ctrl-C"]
+)
+def test_a_target_that_fails_in_the_last_pass_lets_the_source_go_on(some, opened, fault):
+    """The same move goes on later."""
+    queue = opened(make_queue(some.open_source))
+    fill(queue)
+    source, target = opened(some.open_source()), opened(some.open_target())
+    faults: list[BaseException] = []
+
+    def fails(phase: str) -> None:
+        if phase == "stopping":
+            queue.add("not copied yet")
+            faults.append(fault)
+
+    with pytest.raises(type(fault)):
+        some.move(source, failing(target, faults), phase=fails).run()
+
+    assert [standing_of(shard) for shard in shards_of(source)] == [Standing.COPYING] * len(shards_of(source))
+    queue.add("goes on")
+    some.move(source, target).run()
+    check_same(target, source)
+
+
+def test_a_shard_of_the_source_that_fails_at_the_handover_undoes_nothing(some, opened, monkeypatch):
+    """What the first shard says holds: it has moved, and the same move opens the target."""
+    fill(opened(make_queue(some.open_source)))
+    source, target = opened(some.open_source()), opened(some.open_target())
+    move = some.move(source, target)
+
+    def fails(digest: str) -> None:
+        lonely = some.move(source, target)
+        lonely._run, lonely._sources = move._run, move._sources[:1]
+        lonely._set(Standing.MOVED, digest)
+        raise HoldfastError("the next shard is down")
+
+    monkeypatch.setattr(move, "_hand_over", fails)
+    with pytest.raises(HoldfastError, match="next shard"):
+        move.run()
+
+    assert standing_of(source) == Standing.MOVED
+    some.move(source, target).run()
+    check_same(target, source)
