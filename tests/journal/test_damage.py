@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.core.errors import StoreCorrupt, StoreError
+from holdfast.journal.folder import JournalFolder, RefusedLine
 from holdfast.journal.segment import BLOCK_BYTES, Segment, frame
 from holdfast.journal.status import read_status
 
@@ -247,3 +248,30 @@ def test_a_block_that_the_disk_cannot_read_costs_its_groups_alone(tmp_path, monk
 
     lost = [n for n in range(100) if offsets[n] < bad.stop and offsets[n + 1] > bad.start]
     assert got == [n for n in range(100) if n not in lost]
+
+
+def test_segments_that_were_deleted_do_not_hide_new_ones(tmp_path):
+    """A new segment has no number that the read position has."""
+    with opened(tmp_path / "j") as journal:
+        add(journal, "1" * 500)
+        take(journal)
+    for one in (tmp_path / "j").glob("*.journal"):
+        one.unlink()
+
+    with opened(tmp_path / "j") as journal:
+        add(journal, "2")
+        assert data(take(journal)) == ["2"]
+
+
+def test_a_refused_line_that_was_cut_off_does_not_cost_the_next(tmp_path):
+    """As a crash or a full disk leaves it."""
+    folder = JournalFolder(tmp_path)
+    line = RefusedLine(at_ms=1, id="1", tenant="", task="work", code="BAD", error="no", job=b"")
+    folder.keep_refused([line])
+    path = tmp_path / "refused"
+    path.write_bytes(path.read_bytes() * 2)
+    os.truncate(path, path.stat().st_size - 9)
+
+    folder.keep_refused([line, line])
+
+    assert list(folder.refused()) == [line] * 3

@@ -1,5 +1,9 @@
 """`holdfast journal`: what is waiting, what was refused, what is damaged."""
 
+import fcntl
+import os
+import threading
+
 import pytest
 
 import holdfast
@@ -80,3 +84,18 @@ def test_jobs_are_counted_without_their_data():
     for broken in (raws[1][:-3], b"#:Other bytes=0\n#:EndOther\n", b"no line"):
         with pytest.raises(Malformed):
             count_jobs(broken)
+
+
+def test_a_look_at_a_journal_does_not_keep_a_process_from_opening_it(tmp_path):
+    """Which takes the lock for a moment, to see whether a process has it."""
+    with opened(tmp_path / "j"):
+        pass
+    looks = os.open(tmp_path / "j" / "lock", os.O_RDONLY)
+    fcntl.flock(looks, fcntl.LOCK_SH)
+    ends = threading.Timer(0.03, os.close, [looks])
+    ends.start()
+
+    with opened(tmp_path / "j") as journal:
+        add(journal, "1")
+
+    ends.join()

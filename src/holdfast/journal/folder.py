@@ -10,6 +10,7 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from time import sleep
 from typing import NamedTuple, TypeVar
 from zlib import crc32
 
@@ -24,6 +25,7 @@ SUFFIX = ".journal"
 POSITION = "position"
 # The position is rewritten in place, always as many bytes as a disk writes at once.
 POSITION_BYTES = 128
+LOCK_TRIES, LOCK_NAP_S = 10, 0.01
 _FULL = ("No space left on device", "Disk quota exceeded")
 
 
@@ -85,15 +87,13 @@ class JournalFolder:
         with faults(self.path):
             self.path.mkdir(exist_ok=True)
             fd = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        if not _try_lock(fd):
             owner = os.pread(fd, 20, 0).decode(errors="replace").strip() or "another"
             os.close(fd)
             raise StoreError(
                 f"the journal {self.path} is used by process {owner}; one process uses a journal at a time: "
                 "give each its own, or let them share one behind holdfast serve --journal"
-            ) from None
+            )
         os.ftruncate(fd, 0)
         os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
         self._lock_fd = fd
@@ -168,6 +168,11 @@ class JournalFolder:
             os.fdatasync(fd)
             self._positions[name] = place
 
+    @property
+    def last_position(self) -> int:
+        """The last segment that a position is in; 0: there is none."""
+        return max((place.segment for place in self._positions.values()), default=0)
+
     def backlogs(self) -> list[tuple[int, int]]:
         """The shards that have a backlog: each its number, and of how many."""
         names = [one.name.split("-") for one in self.path.glob("backlog-*-of-*")]
@@ -214,9 +219,12 @@ class JournalFolder:
         """Keep jobs that the store will never accept, durably."""
         raw = b"".join(msgspec.json.encode(line) + b"\n" for line in lines)
         with faults(self.path):
-            fd = os.open(self.path / "refused", os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o666)
+            fd = os.open(self.path / "refused", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
             try:
-                os.write(fd, raw)
+                end = os.fstat(fd).st_size
+                # Behind a line that a crash or a full disk has cut off.
+                is_cut = end and os.pread(fd, 1, end - 1) != b"\n"
+                write_at(fd, b"\n" + raw if is_cut else raw, end)
                 os.fsync(fd)
             finally:
                 os.close(fd)
@@ -277,6 +285,16 @@ def fault_of(path: Path, error: OSError) -> StoreError:
     """An error of the file system as ours."""
     kind = StoreFull if error.strerror in _FULL else StoreError
     return kind(f"the journal {path} cannot be used: {error.strerror or error}")
+
+
+def _try_lock(fd: int) -> bool:
+    """Lock a file; False if another process keeps it: `owner` has it for a moment."""
+    for _ in range(LOCK_TRIES):
+        with suppress(BlockingIOError):
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        sleep(LOCK_NAP_S)
+    return False
 
 
 def _sync_folder(path: Path) -> None:

@@ -58,7 +58,8 @@ class JournalWriter:
         self._broken: StoreError | None = None
         self._closed = False
         # Replaced as a whole: an interrupt may come between any two steps.
-        self._active = self._open_segment(max(folder.segments(), default=0) + 1)
+        # Not a number that a read position has, though its segment may be gone: lines would be passed over.
+        self._active = self._open_segment(max((folder.last_position, *folder.segments())) + 1)
         self._submitted: SimpleQueue[Ticket | None] = SimpleQueue()
         self._thread: threading.Thread | None = None
 
