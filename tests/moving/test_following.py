@@ -206,6 +206,13 @@ def test_nobody_follows_to_a_store_that_is_not_the_one(tmp_path):
         ("sqlite:////var/lib/jobs?shards=4", "sqlite:////var/lib/jobs?shards=4"),
         ("/var/lib/jobs.db", "/var/lib/jobs.db"),
         ("sqlite:////var/lib/jobs.db?driver=stdlib", "sqlite:////var/lib/jobs.db?driver=stdlib"),
+        ("redis://:pw@db:1/0?prefix=a@b", "redis://@db:1/0?prefix=a@b"),
+        ("redis://db:1/0?prefix=a@b", "redis://db:1/0?prefix=a@b"),
+        (
+            "postgresql://app:p?w@db/jobs?application_name=a@b",
+            "postgresql://app@db/jobs?application_name=a@b",
+        ),
+        ("sqlite:////data/a:b@c.db", "sqlite:////data/a:b@c.db"),
     ],
 )
 def test_an_address_is_kept_without_its_password(url, bare):

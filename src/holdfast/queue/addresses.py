@@ -36,12 +36,21 @@ def _bare(url: str) -> str:
     head, mark, tail = url.partition("://")
     if not mark:
         return str(Path(url).resolve())
-    userinfo, at, where = tail.rpartition("@")
+    userinfo, at, where = ("", "", tail) if head == "sqlite" else _split_user(tail)
     place, question, query = where.partition("?")
     if head == "sqlite" and place.startswith("/"):
         place = "/" + str(Path(place.removeprefix("/")).resolve())
     kept = "&".join(pair for pair in query.split("&") if pair and not _SECRET.search(pair.partition("=")[0]))
     return f"{head}{mark}{userinfo.partition(':')[0]}{at}{place}{question if kept else ''}{kept}"
+
+
+def _split_user(tail: str) -> tuple[str, str, str]:
+    """Split off the user. An @ in the query ends none; a ? in a password begins no query."""
+    server, slash, path = tail.partition("/")
+    if "@" not in server:
+        server, slash, path = tail.partition("?")
+    userinfo, at, where = server.rpartition("@")
+    return userinfo, at, where + slash + path
 
 
 def with_password(address: str, own: str) -> str:
