@@ -19,6 +19,8 @@ from holdfast.core.managing import GetRetention
 from holdfast.core.schedule import Schedule
 from holdfast.core.worker import Worker
 from holdfast.serve.dashboard.app import PAGES
+from holdfast.store.common.clock import system_clock
+from holdfast.store.memory.store import MemoryStore
 
 NASTY = '<script>alert("x")</script> & \x00\x1b[31m \u202eright\u202c עברית 🐙 </pre>'
 
@@ -114,6 +116,24 @@ def test_names_are_shown_as_text(served):
 
             assert "<b>bold" not in text
             assert "&lt;b&gt;bold" in text
+
+
+def test_limits_and_schedules_are_told_as_on_the_command_line(serve):
+    """A rate in its own unit, and counts with their nouns."""
+    now = [system_clock()]
+    served = serve(lambda: MemoryStore(clock=lambda: now[0]))
+    ask: Any = served.connection.ask
+    ask(c.SetLimit(domain=b"api", limit=Limit(rate=1 / 86_400, burst=3)))
+    ask(c.SetSchedule(schedule=Schedule(name="often", every_ms=60_000), job=c.NewJob(task="report")))
+    now[0] += 60_000
+    ask(c.Upkeep())
+    with served.client() as client:
+        limits, schedules = (client.get(page).body.decode() for page in ("/limits", "/schedules"))
+
+    assert "1/d in bursts of 3" in limits
+    assert "1 limit, 0 jobs held back." in limits
+    assert "1 schedule, 0 paused." in schedules
+    assert ">1 run</a>" in schedules
 
 
 def test_actions_change_jobs_and_are_written_down(busy):

@@ -1,16 +1,11 @@
 """`holdfast limit`: how fast the jobs of a domain may start, and how many may run."""
 
-from typing import TYPE_CHECKING
-
 import click
 
 from ...core.errors import NotFound
 from ..output import answer
 from ..session import Session, settings
 from ..words import Key
-
-if TYPE_CHECKING:
-    from ...core.limits import Limit
 
 
 @click.command()
@@ -36,6 +31,7 @@ def limit(
     DOMAIN may be a pattern, 'cdn-*'. The limit applies from the next claim on, and replaces the old limit
     of the domain completely.
     """
+    from ...serve.limit_text import limit_text
     from ..records import key, key_text, limit_record
 
     if off:
@@ -69,22 +65,3 @@ def _rate(word: str | None) -> float | str | None:
         return word if word is None else float(word)
     except ValueError:
         return word
-
-
-def limit_text(limit: "Limit") -> str:
-    """A limit as text."""
-    texts = []
-    if limit.rate is not None:
-        texts.append(rate_text(limit.rate) + (f" in bursts of {limit.burst:,}" if limit.burst > 1 else ""))
-    if limit.concurrency is not None:
-        texts.append(f"{limit.concurrency:,} at once")
-    return ", ".join(texts)
-
-
-def rate_text(per_s: float) -> str:
-    """A rate in the unit in which it was probably given: the first one in which it has few digits."""
-    for seconds, unit in ((1, "s"), (60, "m"), (3600, "h"), (86400, "d")):
-        count = per_s * seconds
-        if count >= 1 and abs(count - round(count, 2)) < 1e-9 * count:
-            return f"{count:,.2f}".rstrip("0").rstrip(".") + f"/{unit}"
-    return f"{per_s:.6g}/s" if per_s >= 1 else f"{per_s * 86400:.6g}/d"

@@ -6,7 +6,6 @@ import click
 
 from ..output import emit, say, table
 from ..session import Session, settings
-from .limit import rate_text
 
 if TYPE_CHECKING:
     from ...core.queries import LimitLoad
@@ -34,6 +33,7 @@ def limits(session: Session) -> None:
 
 
 def _row(one: "LimitLoad") -> tuple[str, ...]:
+    from ...serve.limit_text import rate_text
     from ..records import key_text
 
     limit = one.limit

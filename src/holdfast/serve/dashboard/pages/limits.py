@@ -1,11 +1,12 @@
 """Limits of domains: what is allowed, used and held back."""
 
 from ....core import queries as q
+from ....core.counting import counted
+from ...limit_text import limit_text
 from .. import parts
 from ..layout import form
 from ..markup import Markup, el, join, user_text
 from ..view import Page, View
-from .rows import limit_text
 
 
 async def limits(view: View) -> Page:
@@ -13,7 +14,7 @@ async def limits(view: View) -> Page:
     found: list[q.LimitLoad] = await view.ask(q.ListLimits(tenant=view.one_tenant))
     pauses: list[q.Paused] = await view.ask(q.ListPauses(tenant=view.tenant))
     held = sum(one.held for one in found)
-    lead = f"{len(found)} limits, {parts.number(held)} jobs held back." if found else None
+    lead = f"{counted(len(found), 'limit')}, {counted(held, 'job')} held back." if found else None
     body = join(
         parts.heading("Limits", lead=lead),
         _table(view, found),

@@ -3,6 +3,7 @@
 from ....core import queries as q
 from ....core.job import Job, State
 from ....core.searching import ListTasks, TaskState
+from ...limit_text import limit_text
 from .. import parts
 from ..markup import Markup, el, join, user_text
 from ..view import Page, View
@@ -141,7 +142,7 @@ async def _limits(view: View) -> Markup | None:
         [
             (
                 user_text(one.domain.decode(errors="replace")),
-                rows.limit_text(one.limit),
+                limit_text(one.limit),
                 parts.number(one.running),
                 parts.number(one.held),
             )

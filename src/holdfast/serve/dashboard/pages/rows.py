@@ -2,7 +2,6 @@
 
 from ....core import queries as q
 from ....core.job import Job
-from ....core.limits import Limit
 from ....core.searching import JobPage, SearchJobs, TaskState
 from .. import parts
 from ..markup import Markup, el, join, user_text
@@ -31,18 +30,6 @@ def why_failed(job: Job) -> str:
     last = job.outcome or (job.errors[-1] if job.errors else None)
     text = (last.error if last else "") or job.reason or "no reason given"
     return text.strip().splitlines()[0] if text.strip() else "no reason given"
-
-
-def limit_text(limit: Limit) -> str:
-    """A limit in words."""
-    said = []
-    if limit.rate is not None:
-        said.append(f"{limit.rate:g}/s")
-        if limit.burst > 1:
-            said.append(f"burst {limit.burst:,}")
-    if limit.concurrency is not None:
-        said.append(f"{limit.concurrency:,} at once")
-    return ", ".join(said) or "none"
 
 
 def waits(one: TaskState, now_ms: int) -> Markup:

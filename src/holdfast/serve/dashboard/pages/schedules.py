@@ -1,6 +1,7 @@
 """Schedules: what is added when, and what was."""
 
 from ....core import queries as q
+from ....core.counting import counted
 from ....core.schedule import Schedule, upcoming
 from .. import parts
 from ..layout import form
@@ -19,7 +20,7 @@ async def schedules(view: View) -> Page:
 
 def _lead(found: list[q.Planned]) -> str | None:
     paused = sum(one.schedule.paused for one in found)
-    return f"{len(found)} schedules, {paused} paused." if found else None
+    return f"{counted(len(found), 'schedule')}, {paused:,} paused." if found else None
 
 
 def _table(view: View, found: list[q.Planned]) -> Markup:
@@ -61,7 +62,7 @@ def _history(view: View, schedule: Schedule) -> Markup:
     skipped = f", {parts.number(schedule.skipped)} skipped" if schedule.skipped else ""
     jobs = view.url("/jobs", q=parts.qualifier("schedule", schedule.name))
     return join(
-        el("a", f"{parts.number(schedule.fired)} runs", href=jobs),
+        el("a", counted(schedule.fired, "run"), href=jobs),
         skipped,
         el("span", " · last ", parts.job_link(view, schedule.last_id, "job"), " ")
         if schedule.last_id
