@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
+from rich.cells import cell_len
 
 import holdfast
 from holdfast.cli.output import painted
@@ -94,6 +95,17 @@ def test_no_command_speaks_of_one_jobs(shell):
     assert "log, 1 line:" in text
     assert "1 index after 0" in text
     assert re.findall(r"\b1 \w+s\b", text) == []
+
+
+def test_columns_are_aligned_as_a_terminal_shows_them(shell):
+    """Some characters take two columns there."""
+    for task in ("日本語", "🦑", "plain"):
+        shell.add(task)
+
+    for command in ("counts", "jobs"):
+        lines = shell.ok(command).lines[:4]
+        ends = {cell_len(line.partition("QUEUED" if command == "jobs" else "1")[0]) for line in lines[1:]}
+        assert len(ends) == 1, lines
 
 
 @pytest.mark.parametrize(

@@ -35,6 +35,20 @@ def test_a_frame_shows_depth_pauses_and_what_runs(shell):
     assert record["paused"] == ["task mail"]
 
 
+def test_a_long_name_is_cut_and_the_header_is_not(shell):
+    """On a screen of 80 columns."""
+    shell.add("t" * 127)
+    with shell.queue() as queue:
+        queue.claim(renew=False)
+
+        frame = shell.ok("top", "--once", "--interval", "50ms").out
+
+    assert "TASK" in frame
+    for state in ("WAITING", "SCHEDULED", "RUNNING", "PAUSED", "FINISHED", "FAILED", "STARTED", "CLAIM"):
+        assert state in frame
+    assert max(map(len, frame.splitlines())) <= 80
+
+
 def test_a_frame_tells_how_fast_jobs_end(shell):
     """From the kept counts, between two looks; elsewhere jobs end meanwhile."""
     with shell.queue() as queue:

@@ -58,17 +58,31 @@ def note(text: str) -> None:
 def table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, right: Sequence[str] = ()) -> None:
     """Print a table for people; `right` names the columns with numbers. In colour on a terminal."""
     shown = [[clean(cell) for cell in row] for row in rows]
-    widths = [max(map(len, cells)) for cells in zip(columns, *shown, strict=True)]
+    widths = [max(map(width_of, cells)) for cells in zip(columns, *shown, strict=True)]
     if sys.stdout.isatty() and len(rows) <= RICH_ROWS:
         # A table that is too wide is printed completely, and the terminal wraps its lines.
         width = None if _fits(widths) else sum(widths) + 2 * len(widths)
         click.echo(_drawn(columns, shown, right, width))
         return
     # In a pipe nothing is cut or coloured: programs search for whole words.
-    sides = [str.rjust if name in right else str.ljust for name in columns]
+    is_right = [name in right for name in columns]
     for row in (columns, *shown):
-        cells = (side(cell, width) for side, cell, width in zip(sides, row, widths, strict=True))
+        cells = (_padded(*cell) for cell in zip(row, widths, is_right, strict=True))
         click.echo("  ".join(cells).rstrip())
+
+
+def width_of(text: str) -> int:
+    """How many columns of a terminal a text takes: 日 takes two."""
+    if text.isascii():
+        return len(text)
+    from rich.cells import cell_len
+
+    return cell_len(text)
+
+
+def _padded(cell: str, width: int, is_right: bool) -> str:
+    space = " " * (width - width_of(cell))
+    return space + cell if is_right else cell + space
 
 
 def _fits(widths: Sequence[int]) -> bool:

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from ...queue.queue import Queue
 
 SHOWN_TASKS, SHOWN_RUNNING, SHOWN_WORKERS = 15, 15, 10
+# The columns that are cut where a frame is wider than the terminal.
+CUT = ("TASK", "TASKS", "PROGRESS")
 STATES = ("WAITING", "SCHEDULED", "RUNNING", "PAUSED", "FINISHED", "FAILED")
 
 
@@ -107,7 +109,7 @@ def _drawing(frame: Frame) -> Any:
     lines = [f"{iso(now.now_ms)}  {rates}, {frame.added_per_s:,.1f} added/s"]
     if now.first is not None:
         lines.append(
-            f"first in line: {now.first.id} {now.first.task}, due {since(now.first.run_at, now.now_ms)}"
+            f"first in line: {now.first.id} {cut(now.first.task)}, due {since(now.first.run_at, now.now_ms)}"
         )
     lines += [f"paused: {pause_text(one)}" for one in now.pauses]
     parts: list[Any] = [Text(clean("\n".join(lines))), Text()]
@@ -129,10 +131,10 @@ def _grid(
         return Text(none)
     grid = Table(box=None, pad_edge=False, header_style="bold")
     for name in columns:
-        grid.add_column(name, justify="right" if name in right else "left", no_wrap=True)
+        grid.add_column(name, justify="right" if name in right else "left", no_wrap=name not in CUT)
     for cells in rows:
         styled = ((clean(cell), style_of(name, cell)) for name, cell in zip(columns, cells, strict=True))
-        grid.add_row(*(Text(cell, style, overflow="ellipsis") for cell, style in styled))
+        grid.add_row(*(Text(cell, style, no_wrap=True, overflow="ellipsis") for cell, style in styled))
     return grid
 
 
