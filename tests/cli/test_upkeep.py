@@ -8,6 +8,8 @@ from click.shell_completion import ShellComplete
 
 from holdfast.cli.app import COMMANDS, app
 from holdfast.cli.exits import MEANINGS
+from holdfast.core.commands import Enlist
+from holdfast.core.worker import Served, Worker
 from holdfast.store.common.clock import system_clock
 from holdfast.store.contract import Changes
 
@@ -62,6 +64,25 @@ def test_what_is_worth_knowing_is_noted(shell):
     assert "1 job FAILED" in out
     assert "1 job past the lease" in out
     assert "paused: task a" in out
+
+
+def test_a_task_that_no_live_worker_runs_is_noted(shell):
+    """A mistyped name is seen, once a worker is alive that would run the right one."""
+    for task in ("resize", "resise", "resise", "mail"):
+        shell.add(task)
+    shell.ok("handler", "set", "mail", "--lang", "shell", "--body", "true")
+    with shell.queue() as queue:
+        assert "no worker runs" not in shell.ok("doctor").out
+
+        queue.connection.appear("w")
+        serves = (Served(tasks=("resize",), handlers=True),)
+        worker = Worker(name="w", host="h", pid=1, started_at=1, serves=serves)
+        queue.connection.ask(Enlist(worker=worker))
+        notes = shell.ok("doctor", "--json").record["notes"]
+
+    assert notes == [
+        "2 jobs of task resise wait, and no worker runs that task: is the name right? See holdfast workers"
+    ]
 
 
 def test_a_wrong_count_is_found(shell):

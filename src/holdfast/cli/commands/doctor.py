@@ -4,7 +4,7 @@
     the clock                jobs from the future: the clock was set back
     the counts               the stored counts against the jobs; in a large store only with --full
 
-Failed jobs, stuck jobs and pauses are listed, but are not problems.
+Failed jobs, stuck jobs, pauses and tasks that no worker runs are listed, but are not problems.
 """
 
 from typing import TYPE_CHECKING
@@ -116,4 +116,25 @@ def _notes(queue: "Queue") -> list[str]:
     if stuck:
         notes.append(f"{counted(stuck, 'job')} past the lease, or without one: holdfast jobs --stuck")
     notes += [f"paused: {pause_text(one)}; holdfast resume undoes it" for one in paused(queue)]
-    return notes
+    return [*notes, *_unknown_tasks(queue)]
+
+
+def _unknown_tasks(queue: "Queue") -> list[str]:
+    """The tasks with waiting jobs that no live worker runs: their names may be mistyped."""
+    from ...core.handler import ListHandlers
+    from ...core.searching import ListTasks
+    from ...core.worker import runs_task
+
+    tenant, ask = queue.tenant, queue.connection.ask
+    workers = queue.workers()
+    if not workers:
+        # Then no task is run, whatever its name.
+        return []
+    handled = {one.task for one in ask(ListHandlers(tenant=tenant))}
+    return [
+        f"{counted(one.ready, 'job')} of task {one.task} {'waits' if one.ready == 1 else 'wait'}, "
+        "and no worker runs that task: is the name right? See holdfast workers"
+        for one in ask(ListTasks(tenant=tenant))
+        if one.ready
+        and not any(runs_task(w, tenant, one.task, is_handled=one.task in handled) for w in workers)
+    ]
