@@ -4,6 +4,7 @@ import os
 import re
 import signal
 import subprocess
+import sys
 
 import pytest
 
@@ -24,6 +25,14 @@ WRONG = {
     ("lst",): (2, "did you mean jobs?"),
     ("statsu",): (2, "did you mean stats or counts?"),
     ("worker", ":queue"): (2, "queue is ':queue', and must be MODULE:QUEUE, such as app:queue"),
+    ("worker", "./tasks.py"): (2, "queue is './tasks.py', and must be a module, not a file: tasks:queue"),
+    ("worker", "src/tasks.py:app"): (2, "must be a module, not a file: src.tasks:app"),
+    ("worker", "../tasks"): (2, "must be a module, not a file: tasks:queue"),
+    ("show", "9" * 23): (2, "must be a number up to 9223372036854775807, as `holdfast jobs` lists them"),
+    ("show", "x"): (2, "job id is 'x', and must be a number, as `holdfast jobs` lists them"),
+    ("dashboard", "--port", "9000"): (2, "No such option '--port'. Did you mean '--http HOST:PORT'?"),
+    ("dashboard", "--http", "localhost:80800"): (2, "must be HOST:PORT with a port from 0 to 65535"),
+    ("counts", "--port", "9000"): (2, "No such option '--port'."),
     ("worker", "app:queue", "--lease", "0"): (2, "lease is '0', and must be a duration from 10 ms"),
     ("worker", "app:queue", "--lease", "1ms"): (2, "lease is '1ms', and must be a duration from 10 ms"),
 }
@@ -38,6 +47,17 @@ def test_a_slip_is_told_with_what_to_do(shell, words):
     said = shell.refused(*words, code=code, stdin="")
 
     assert text in said
+
+
+@pytest.mark.parametrize("command", ["serve", "dashboard"])
+def test_a_missing_extra_is_told_with_the_line_that_installs_it(shell, command, monkeypatch):
+    """By the command that was typed."""
+    shell.add("a")
+    monkeypatch.setitem(sys.modules, "apsw", None)
+
+    said = shell.refused(command, code=5)
+
+    assert said.startswith(f"holdfast: holdfast {command} needs apsw: pip install '.[server]'")
 
 
 def test_a_group_of_commands_alone_shows_its_help(shell):

@@ -58,7 +58,7 @@ def test_what_cannot_be_moved_is_refused_with_the_reason(shell):
         ("jobs.db", "other.db"): (2, "must be empty"),
         ("jobs.db", "jobs.db"): (2, "another than the one to move from"),
         ("jobs.db", "link.db"): (2, "another than the one to move from"),
-        ("nowhere.db", "new.db"): (5, f"there is no store at {shell.folder}/nowhere.db"),
+        ("nowhere.db", "new.db"): (5, f"there is no store at {shell.folder}/nowhere.db; check FROM\n"),
         ("jobs.db", "memory://"): (2, "outlives this command"),
         ("memory://", "new.db"): (2, "outlives this command"),
         ("jobs.db", "mysql://x/y"): (2, "mysql://"),

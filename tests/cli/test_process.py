@@ -10,7 +10,10 @@ import sys
 import tempfile
 from pathlib import Path
 
+import click
 import pytest
+
+from holdfast.cli.app import app
 
 HOLDFAST = Path(sys.executable).with_name("holdfast")
 SECONDS = 60
@@ -173,7 +176,11 @@ def test_a_store_that_is_not_there_is_not_created(shell, words):
 
     assert said.code == 5
     assert said.err.startswith(f"holdfast: there is no store at {shell.file}; ")
-    assert "`holdfast add` and --create make a new store" in said.err
+    assert "check --store and HOLDFAST_STORE; `holdfast add` " in said.err
+    command = app.get_command(click.Context(app), words.split()[0])
+    assert command is not None
+    has_create = any(option.name == "create" for option in command.params)
+    assert ("and --create make a new store" in said.err) is has_create
     assert list(shell.folder.iterdir()) == []
 
     shell.file.touch()

@@ -41,6 +41,17 @@ def memory_mb():
         return int(file.read().split()[1]) * resource.getpagesize() / 1e6
 
 
+def test_a_body_that_is_no_json_is_told_so(client):
+    """Not as a request with something wrong in it."""
+    for body, where in (
+        (b'{"task":"t"', "Input data was truncated"),
+        (b"task=t", "invalid character (byte 4)"),
+    ):
+        reply = client.ask("POST", "/v1/jobs", body)
+
+        assert (reply.status, reply.json["detail"]) == (400, f"the body is not JSON: {where}")
+
+
 @pytest.mark.parametrize(("method", "path"), PATHS, ids=" ".join)
 def test_nonsense_is_refused_clearly(client, method, path):
     """Malformed, truncated, of other types, too deep, noise: a problem each time, and never a crash."""

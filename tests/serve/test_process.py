@@ -4,6 +4,7 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -100,7 +101,7 @@ def test_memory_may_be_served(tmp_path):
         (["--bedrock", "0.0.0.0:0"], "loopback"),
         (["--bedrock", "[::]:0"], "loopback"),
         (["--bedrock", "8888"], "HOST:PORT"),
-        (["--bedrock", "127.0.0.1:99999"], "HOST:PORT"),
+        (["--bedrock", "127.0.0.1:99999"], "from 0 to 65535"),
         (["--bedrock", "127.0.0.1:x"], "HOST:PORT"),
         (["--bedrock-timeout", "soon"], "bedrock-timeout"),
         (["--store", "nowhere://x"], "store"),
@@ -115,6 +116,36 @@ def test_what_cannot_be_served_is_refused(tmp_path, words, complaint):
     assert complaint in done.stderr
     assert "Traceback" not in done.stderr
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("option", ["--http", "--bedrock"])
+def test_a_port_that_is_taken_is_told_in_plain_words(tmp_path, option):
+    """With its number."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        where = f"127.0.0.1:{taken.getsockname()[1]}"
+        done = subprocess.run(
+            command(option, where), cwd=tmp_path, capture_output=True, text=True, timeout=SECONDS
+        )
+
+    assert done.returncode == 2
+    needed = f"must be another address: port {where.partition(':')[2]} is in use\n"
+    assert done.stderr.endswith(needed), done.stderr
+
+
+def test_a_dashboard_names_the_address_to_open(tmp_path):
+    """One that terminals make a link; and at its end it tells what it waits for."""
+    holdfast(tmp_path, "add", "work")
+    words = [sys.executable, "-m", "holdfast", "dashboard", "--http", "127.0.0.1:0"]
+    with subprocess.Popen(
+        words, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        process.send_signal(signal.SIGTERM)
+        _, said = process.communicate(timeout=SECONDS)
+
+    assert re.fullmatch(r"ready: http://127\.0\.0\.1:\d+/\n", line), (line, said)
+    assert "finishing open requests, at most 10 s" in said
 
 
 def holdfast(folder, *words):

@@ -384,7 +384,10 @@ main()
     [
         ("holdfast.connect('jobs.db', driver='apsw')", "pip install apsw"),
         ("holdfast.connect('sqlite:///jobs.db?driver=apsw')", "pip install apsw"),
-        ("sys.argv = ['holdfast', 'serve']; holdfast.cli.main()", "its extra 'server'"),
+        (
+            "sys.argv = ['holdfast', 'serve']; holdfast.cli.main()",
+            "holdfast serve needs apsw: pip install '.[server]'",
+        ),
     ],
 )
 def test_what_needs_apsw_names_the_extra(program, needed):

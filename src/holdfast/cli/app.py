@@ -118,6 +118,7 @@ class App(click.Group):
 
     def _run(self, words: list[str], **extra: Any) -> int:
         as_json = "--json" in words[: words.index("--")] if "--" in words else "--json" in words
+        ctx: click.Context | None = None
         try:
             if instruction := os.environ.get(COMPLETE):
                 return _complete(self, instruction)
@@ -138,7 +139,9 @@ class App(click.Group):
             hush()
             return Exit.BROKEN_PIPE
         except Exception as error:
-            return _flushed(tell(error, as_json=as_json), as_json=as_json)
+            name = ctx.invoked_subcommand if ctx else None
+            command = self.get_command(ctx, name) if ctx and name else None
+            return _flushed(tell(error, as_json=as_json, command=command), as_json=as_json)
 
 
 def _complete(command: click.Command, instruction: str) -> int:

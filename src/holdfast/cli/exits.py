@@ -51,7 +51,13 @@ MEANINGS = {
     Exit.INTERRUPTED: "interrupted by Ctrl-C",
 }
 
-MISSING_HINT = "; check --store and HOLDFAST_STORE; `holdfast add` and --create make a new store"
+# What to check if there is no store, for commands that find it in another way than most.
+_STORE_OF = {
+    "worker": "--store, or the address in your module",
+    "move": "FROM",
+}
+# Options of such servers in other programs.
+_LISTEN_OPTIONS = ("--port", "-p", "--host", "--bind", "--listen", "--address")
 
 # The first match counts.
 _CODES: tuple[tuple[type[Exception], Exit], ...] = (
@@ -76,17 +82,30 @@ def code_of(error: Exception) -> Exit:
     return next((code for kind, code in _CODES if isinstance(error, kind)), Exit.ERROR)
 
 
-def tell(error: Exception, *, as_json: bool) -> Exit:
-    """Print an error on stderr, and return the exit code."""
+def missing_hint(command: click.Command | None) -> str:
+    """What to check, and what creates a store, for a command that found none."""
+    name = "" if command is None else command.name or ""
+    checked = _STORE_OF.get(name, "--store and HOLDFAST_STORE")
+    creating = [] if name in _STORE_OF else ["`holdfast add`"]
+    if command is not None and any(one.name == "create" for one in command.params):
+        creating.append("--create")
+    if not creating:
+        return f"; check {checked}"
+    verb = "makes" if len(creating) == 1 else "make"
+    return f"; check {checked}; {' and '.join(creating)} {verb} a new store"
+
+
+def tell(error: Exception, *, as_json: bool, command: click.Command | None = None) -> Exit:
+    """Print an error of a command on stderr, and return the exit code."""
     code, name, text, hint = code_of(error), "ERROR", "", ""
     if isinstance(error, HoldfastError):
         name, text = error.code, str(error)
         if isinstance(error, StoreMissing):
-            text += MISSING_HINT
+            text += missing_hint(command)
         if isinstance(error, AppError) and error.trace and not as_json:
             complain(error.trace.rstrip())
     elif isinstance(error, click.UsageError):
-        name, text = "USAGE", " ".join(error.format_message().split())
+        name, text = "USAGE", " ".join(_usage_text(error).split())
         if error.ctx is not None:
             hint = f"Try '{error.ctx.command_path} --help'."
     elif isinstance(error, click.ClickException):
@@ -102,6 +121,14 @@ def tell(error: Exception, *, as_json: bool) -> Exit:
         words = f"holdfast: {text}" + (f"\n{hint}" if hint else "")
     complain(words)
     return code
+
+
+def _usage_text(error: click.UsageError) -> str:
+    """The text of click, but for an option that other servers have it names the one of Holdfast."""
+    known = [] if error.ctx is None else [name for one in error.ctx.command.params for name in one.opts]
+    if isinstance(error, click.NoSuchOption) and error.option_name in _LISTEN_OPTIONS and "--http" in known:
+        return f"{error.message} Did you mean '--http HOST:PORT'?"
+    return error.format_message()
 
 
 def complain(words: str) -> None:

@@ -28,12 +28,14 @@ class JobId(ParamType):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
         """Convert an argument to a number."""
+        from ..core.ids import MAX_ID
         from ..queue.options import job_id
 
         try:
             return job_id(value)
         except BadInput:
-            raise BadInput("job id", value, needed="a number, as `holdfast jobs` lists them") from None
+            number = f"a number up to {MAX_ID}" if str(value).isdecimal() else "a number"
+            raise BadInput("job id", value, needed=f"{number}, as `holdfast jobs` lists them") from None
 
 
 class Key(ParamType):

@@ -335,7 +335,9 @@ def _postgres(url: str, options: dict[str, Any]) -> Callable[[], Store]:
     except ImportError as error:
         if (error.name or "").partition(".")[0] not in ("psycopg", "psycopg_binary", "psycopg_c"):
             raise
-        raise StoreError("PostgreSQL needs psycopg: pip install 'psycopg[binary]'") from None
+        raise StoreError(
+            "PostgreSQL needs psycopg: pip install '.[postgres]' in the folder of Holdfast"
+        ) from None
     # Errors of the address are raised now.
     parse(url)
     return lambda: PostgresStore(url, **options)
@@ -348,7 +350,7 @@ def _redis(url: str, options: dict[str, Any]) -> Callable[[], Store]:
     except ImportError as error:
         if error.name != "hiredis":
             raise
-        raise StoreError("Redis needs hiredis: pip install hiredis") from None
+        raise StoreError("Redis needs hiredis: pip install '.[redis]' in the folder of Holdfast") from None
     # Errors of the address are raised now.
     address = parse(url)
     if address.shards == 1:

@@ -22,7 +22,7 @@ from ..work.runners.isolation import find_isolation
 from ..work.runners.settings import read_settings
 from .config import Options
 from .guard import Guard
-from .service import Service
+from .service import DRAIN_S, Service, listen_error
 from .worker_process import HandlerProcess, WorkerProcess
 
 # Upkeep runs at least this often, so that readers see due and expired jobs even if no worker claims.
@@ -83,7 +83,7 @@ class ServerApp:
             ready(lines)
             upkeep = asyncio.create_task(self._upkeep(connection))
             await self._stopping.wait()
-            self._log("draining")
+            self._log(f"finishing open requests, at most {DRAIN_S:g} s")
         finally:
             if upkeep is not None:
                 upkeep.cancel()
@@ -164,5 +164,4 @@ async def _opened(service: Service) -> list[str]:
     try:
         return await service.start()
     except OSError as error:
-        needed = f"free, and of this machine ({error.strerror or error})"
-        raise BadInput(service.name, service.where, needed=needed) from None
+        raise listen_error(service.name, service.where, error) from None

@@ -1,5 +1,6 @@
 """The services of `holdfast serve`: servers and worker processes. `App` starts and drains all of them."""
 
+import errno
 import ipaddress
 import socket
 from typing import Protocol
@@ -33,6 +34,7 @@ class Service(Protocol):
         """Refuse new requests, answer the running ones, and close, within `DRAIN_S`."""
 
 
+MAX_PORT = 65_535
 # How long a server waits for its last requests before it cuts them off.
 DRAIN_S = 10.0
 
@@ -41,9 +43,19 @@ def read_address(what: str, text: str) -> ListenAddress:
     """HOST:PORT, or [HOST]:PORT."""
     host, colon, number = text.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
-    if not colon or not host or not number.isascii() or not number.isdigit() or int(number) > 65535:
+    if not colon or not host or not number.isascii() or not number.isdigit():
         raise BadInput(what, text, needed="HOST:PORT, such as 127.0.0.1:8888")
+    if int(number) > MAX_PORT:
+        raise BadInput(what, text, needed=f"HOST:PORT with a port from 0 to {MAX_PORT}")
     return ListenAddress(host, int(number))
+
+
+def listen_error(what: str, where: str, error: Exception) -> BadInput:
+    """The error for an address where a server cannot listen."""
+    if isinstance(error, OSError) and error.errno == errno.EADDRINUSE:
+        return BadInput(what, where, needed=f"another address: port {where.rpartition(':')[2]} is in use")
+    needed = f"an address of this machine, with a port that is not in use ({error})"
+    return BadInput(what, where, needed=needed)
 
 
 def is_loopback(host: str) -> bool:

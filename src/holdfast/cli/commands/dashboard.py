@@ -3,7 +3,7 @@
 import click
 
 from ..session import Session, settings
-from .serve import HTTP, read_door, run
+from .serve import HTTP, read_door, run, show_ready
 
 
 @click.command()
@@ -21,4 +21,10 @@ def dashboard(session: Session, /, *, http: str, token_always: bool) -> None:
     with session.existing() as queue:
         # The first call raises an error if there is no store: an empty page would hide a wrong name.
         queue.counts()
-    run(lambda: Options(store=session.store, http=read_door("http", http), token_always=token_always))
+    options = Options(store=session.store, http=read_door("http", http), token_always=token_always)
+    run(lambda: options, ready=_show_links)
+
+
+def _show_links(addresses: list[str]) -> None:
+    """The addresses to open in a browser."""
+    show_ready([address.replace(" on ", "://") + "/" for address in addresses])

@@ -103,7 +103,17 @@ def _configure_log(verbosity: int, log_format: str) -> Callable[[str], None]:
     return logging.getLogger("holdfast.serve").info if log_format == JSON else log_text
 
 
-def run(options: "Callable[[], Options]", log: Callable[[str], None] | None = None) -> None:
+def show_ready(addresses: list[str]) -> None:
+    """Print that the servers have started, and where."""
+    click.echo(f"ready: {', '.join(addresses)}")
+    sys.stdout.flush()
+
+
+def run(
+    options: "Callable[[], Options]",
+    log: Callable[[str], None] | None = None,
+    ready: Callable[[list[str]], None] = show_ready,
+) -> None:
     """Serve until SIGTERM."""
     log = log or log_text
     try:
@@ -112,7 +122,7 @@ def run(options: "Callable[[], Options]", log: Callable[[str], None] | None = No
 
         from ...serve.app import ServerApp
 
-        asyncio.run(ServerApp(options(), log).run(_ready))
+        asyncio.run(ServerApp(options(), log).run(ready))
     except ImportError as error:
         raise _lacks(error) from None
     log("done")
@@ -134,7 +144,8 @@ def _lacks(error: ImportError) -> Exception:
         "httptools",
     ):
         return error
-    return StoreError(f"holdfast serve needs {library}: install Holdfast with its extra 'server'")
+    command = click.get_current_context().command_path
+    return StoreError(f"{command} needs {library}: pip install '.[server]' in the folder of Holdfast")
 
 
 def _options(session: Session, said: dict[str, Any]) -> "Options":
@@ -200,11 +211,6 @@ def _tls(said: dict[str, Any]) -> "Tls | None":
             raise BadInput(named[0].replace("_", "-"), said[named[0]], needed="together with --tls-cert")
         return None
     return Tls(cert, said["tls_key"] or cert, said["tls_client_ca"] or "")
-
-
-def _ready(addresses: list[str]) -> None:
-    click.echo(f"ready: {', '.join(addresses)}")
-    sys.stdout.flush()
 
 
 def log_text(text: str) -> None:

@@ -5,6 +5,7 @@ import os
 import re
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -236,12 +237,26 @@ def _check_names(names: tuple[str, ...], said: dict[str, Any]) -> None:
     for name in names:
         if not name.partition(":")[0]:
             raise BadInput("queue", name, needed="MODULE:QUEUE, such as app:queue")
+        _check_module(name)
     if not names and not said["handlers"]:
         raise click.UsageError("name a queue as MODULE:QUEUE, such as app:queue, or use --handlers")
     if said["handlers"] and not stores:
         raise BadInput("handlers", "without a store", needed="--store, the store that they are in")
     if len(set(names)) < len(names):
         raise BadInput("queues", " ".join(names), needed="each named once")
+
+
+def _check_module(name: str) -> None:
+    """Refuse the name of a file, which shells complete, with that of its module."""
+    from ...core.errors import BadInput
+
+    module, _, attribute = name.partition(":")
+    path = Path(module)
+    if path.suffix == ".py" or len(path.parts) > 1 or module.startswith("."):
+        parts = (path.name,) if path.is_absolute() or ".." in path.parts else path.parts
+        meant = ".".join(parts).removesuffix(".py").lstrip(".") or "app"
+        needed = f"a module, not a file: {meant}:{attribute or 'queue'}"
+        raise BadInput("queue", name, needed=needed)
 
 
 def _lease_ms(text: str) -> int:

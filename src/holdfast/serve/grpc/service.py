@@ -10,12 +10,11 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
 from ...core.bounds import BATCH_BYTES
-from ...core.errors import BadInput
 from ...engine.connection import Connection
 from ...proto.messages import SERVICE
 from ..config import Tls
 from ..guard import Guard
-from ..service import DRAIN_S, ListenAddress, is_loopback
+from ..service import DRAIN_S, ListenAddress, is_loopback, listen_error
 from .admission import Caller
 from .calls import Calls
 from .lending import Lending
@@ -88,7 +87,7 @@ class GrpcService:
             else:
                 self.port = server.add_secure_port(str(self._address), self._credentials)
         except RuntimeError as error:
-            raise BadInput(self.name, self.where, needed=f"free, and of this machine ({error})") from None
+            raise listen_error(self.name, self.where, error) from None
         await server.start()
         for name in ("", SERVICE.full_name):
             await self._health.set(name, health_pb2.HealthCheckResponse.SERVING)

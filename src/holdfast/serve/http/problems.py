@@ -104,6 +104,9 @@ def response_to(error: e.HoldfastError) -> Response:
 
 def bad_json(error: Exception, kind: Any = None) -> Refusal:
     """What msgspec found wrong, with the path to it; of an unknown field of `kind`, what may be meant."""
+    if isinstance(error, msgspec.DecodeError) and not isinstance(error, msgspec.ValidationError):
+        where = str(error).removeprefix("JSON is malformed: ")
+        return Refusal(400, "BAD_INPUT", f"the body is not JSON: {where}")
     hint = ""
     unknown = _UNKNOWN_FIELD.search(str(error))
     if unknown and isinstance(kind, type) and issubclass(kind, msgspec.Struct):
