@@ -113,7 +113,7 @@ def test_a_queue_moves_to_shards_and_to_another_number_of_them(shell):
         ("one.db", "sqlite:///four?shards=4"): (2, "must be empty"),
         ("sqlite:///five?shards=4", "new.db"): (
             5,
-            "there is no store at shard 0 of 4 (five/shard-0-of-4.db)",
+            f"there is no store at shard 0 of 4 ({shell.folder / 'five' / 'shard-0-of-4.db'})",
         ),
         ("sqlite:///x.db sqlite:///y.db", "new.db"): (5, "there is no store at shard 0 of 2"),
         ("sqlite:///one.db memory://", "new.db"): (2, "outlives this command"),

@@ -128,7 +128,7 @@ class Ingester:
     def _run(self) -> None:
         while not self._stops:
             with self._news:
-                if not self._has_news:
+                if not (self._has_news or self._stops):
                     self._news.wait(LONGEST_NAP_S if self._journal.backlogs else IDLE_S)
                 self._has_news = False
             self._work()
