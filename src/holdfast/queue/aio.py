@@ -3,6 +3,7 @@
 import asyncio
 import sys
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from datetime import timedelta
 from types import TracebackType
 from typing import (
@@ -18,7 +19,7 @@ from typing import (
 )
 
 from ..core import commands as c
-from ..core.errors import Timeout
+from ..core.errors import HoldfastError, Timeout
 from ..core.job import Body, Job
 from ..core.limits import Limit
 from ..core.notes import LogLine
@@ -221,9 +222,11 @@ class AsyncQueue(BaseQueue):
         try:
             return await self._ask(asks.result(job, wait))
         except Timeout as error:
-            if not wait:
-                raise
-            raise asks.not_ended(error, await self.why(job)) from None
+            if wait:
+                # Not if that fails, as for a job that is still in a journal.
+                with suppress(HoldfastError):
+                    error.args = (f"{error}: {await self.why(job)}",)
+            raise
 
     async def jobs(
         self,

@@ -311,11 +311,6 @@ def log(job: Any) -> QueueRequest[list[LogLine]]:
     return QueueRequest(q.GetLog(job_id=job_id(job)), lambda found: list(found.lines))
 
 
-def not_ended(error: Timeout, why: str) -> Timeout:
-    """The error of a wait that has timed out, with the reason."""
-    return Timeout(f"{error}: {why}")
-
-
 def why(job: Any) -> QueueRequest[str]:
     """Why a job is not running."""
     return QueueRequest(q.Explain(job_id=job_id(job)), same)

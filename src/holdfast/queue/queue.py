@@ -2,12 +2,13 @@
 
 import sys
 from collections.abc import Awaitable, Callable, Iterable
+from contextlib import suppress
 from datetime import timedelta
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar, Unpack, cast, overload
 
 from ..core import commands as c
-from ..core.errors import Timeout
+from ..core.errors import HoldfastError, Timeout
 from ..core.job import Body, Job
 from ..core.limits import Limit
 from ..core.notes import LogLine
@@ -222,9 +223,11 @@ class Queue(BaseQueue):
         try:
             return self._ask(asks.result(job, wait))
         except Timeout as error:
-            if not wait:
-                raise
-            raise asks.not_ended(error, self.why(job)) from None
+            if wait:
+                # Not if that fails, as for a job that is still in a journal.
+                with suppress(HoldfastError):
+                    error.args = (f"{error}: {self.why(job)}",)
+            raise
 
     def jobs(
         self,

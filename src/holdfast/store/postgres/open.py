@@ -51,7 +51,7 @@ def make_ready(connection: PostgresConnection, address: PostgresAddress, *, crea
         raise StoreError(f"{address.shown} cannot be written: it is a replica; use the primary")
     version, known = schema_version(connection, address.schema), len(migrations(address.schema))
     if version == 0 and not create:
-        raise StoreMissing(f"{address.shown}, schema {address.schema}")
+        raise StoreMissing(address.shown)
     if version == 0:
         migrate(connection, address)
     elif version < known:

@@ -134,7 +134,7 @@ def check_layout(connections: RedisServer, keys: Keys, address: RedisAddress, *,
     mark = [(b"SET", keys.version, VERSION, b"NX")] if create else []
     found = connections.call_many([*mark, (b"GET", keys.version)])[-1]
     if found is None:
-        raise StoreMissing(f"{address.shown}, prefix {address.prefix}")
+        raise StoreMissing(address.shown)
     if not bytes(found).isdigit():
         raise StoreCorrupt(
             f"{address.shown} is damaged: {keys.version.decode()} is not the number of a layout; "
