@@ -18,6 +18,20 @@ from .encoding import encode_data
 
 # The digits of 2**63 - 1.
 ID_DIGITS = 19
+# What other job queues call an option.
+_CALLED_ELSEWHERE = {
+    "countdown": "delay",
+    "eta": "run_at",
+    "expire": "expires",
+    "max_retries": "attempts",
+    "max_tries": "attempts",
+    "retries": "attempts",
+    "retry": "attempts",
+    "retry_delay": "backoff",
+    "schedule_at": "run_at",
+    "schedule_in": "delay",
+    "time_limit": "timeout",
+}
 # What `at_most_once=True` sets to 1.
 _AT_MOST_ONCE = ("attempts", "losses")
 
@@ -62,7 +76,9 @@ def check_options(names: Iterable[str], *, known: Iterable[str]) -> None:
     valid = set(known)
     for name in names:
         if name not in valid:
-            raise BadInput("option", name, needed=f"one of {', '.join(sorted(valid))}")
+            meant = _CALLED_ELSEWHERE.get(name, "")
+            hint = f"{meant}, as it is called here, or " if meant in valid else ""
+            raise BadInput("option", name, needed=f"{hint}one of {', '.join(sorted(valid))}")
 
 
 def merge(base: JobOptions, more: JobOptions) -> JobOptions:
