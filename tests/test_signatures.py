@@ -1,10 +1,13 @@
 """The compiled way to write the arguments of a call: the same as the slow one, or left to it."""
 
+from collections.abc import Hashable, Iterable, Sized
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import Enum
+from numbers import Number
+from pathlib import PurePosixPath
 from sqlite3 import Connection
-from typing import Any
+from typing import Any, NewType, Protocol, runtime_checkable
 
 import pytest
 from hypothesis import example, given
@@ -140,3 +143,72 @@ def test_a_required_parameter_that_json_cannot_give_is_refused():
     with pytest.raises(BadInput, match="parameter connection of task wrong is of type Connection"):
         Signature("wrong", wrong)
     assert Signature("right", right).write((1,), {}) == '{"a":1}'
+
+
+@runtime_checkable
+class Named(Protocol):
+    """What has keys, such as an object of JSON."""
+
+    def keys(self) -> Iterable[str]: ...
+
+
+class PositiveMeta(type):
+    """Decides by the value."""
+
+    def __instancecheck__(cls, value: object) -> bool:
+        return isinstance(value, int) and value > 0
+
+
+class Positive(metaclass=PositiveMeta):
+    """A number above 0."""
+
+
+Folder = NewType("Folder", PurePosixPath)
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [
+        (object, 1),
+        (dict[str, object], {"a": [1]}),
+        (Iterable[int], [1]),
+        (Sized, "abc"),
+        (Hashable | None, 1),
+        (Number, 1.5),
+        (Named, {"a": 1}),
+        (Positive, 3),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("has_default", [False, True])
+def test_a_value_that_is_of_an_abstract_type_is_accepted(kind, value, has_default):
+    """JSON gives it as it is: also of a protocol, or of a type that decides by the value."""
+
+    def required(value): ...
+    def optional(value=None): ...
+
+    function = optional if has_default else required
+    function.__annotations__ = {"value": kind}
+    signature = Signature("work", function)
+
+    data = signature.write((value,), {})
+
+    assert data == signature.quick_write((value,), {})
+    assert signature.read(data) == {"value": value}
+
+
+def test_a_value_that_is_not_of_an_abstract_type_is_refused():
+    """Both types are named."""
+
+    def work(values: Iterable[int]): ...
+
+    with pytest.raises(BadInput, match=r"argument values of task work is of type int.* of type Iterable"):
+        Signature("work", work).write((1,), {})
+
+
+def test_another_name_of_a_path_is_a_path():
+    """So a required parameter of it is accepted."""
+
+    def tidy(folder: Folder): ...
+
+    assert Signature("tidy", tidy).read('{"folder":"/tmp"}') == {"folder": PurePosixPath("/tmp")}

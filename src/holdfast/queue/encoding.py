@@ -7,10 +7,11 @@ text, integers, lists and dicts; one quick pass detects that, and no other check
 Beyond the types of msgspec, paths of `pathlib` are text, and models of Pydantic are what they dump.
 """
 
+from abc import ABCMeta
 from collections.abc import Callable, Iterator
 from math import isfinite
 from pathlib import PurePath
-from typing import Any
+from typing import Any, get_origin
 
 import msgspec
 
@@ -21,6 +22,10 @@ from ..core.job import Body
 _BYTES = (bytes, bytearray, memoryview)
 PLAIN = frozenset({str, int, bool, type(None)})
 Path = tuple[str | int, ...]
+# A value of each type of JSON.
+_EXAMPLES: tuple[Any, ...] = ({}, [], "", 0, 0.5, None)
+# How `type` and `ABCMeta` decide what an instance is: by its class.
+_BY_CLASS: tuple[Any, ...] = (type.__instancecheck__, ABCMeta.__instancecheck__)
 # How deep the part of a value is searched for that is wrong.
 DEEPEST_SHOWN = 5
 
@@ -35,12 +40,26 @@ def as_json_type(value: Any) -> Any:
 
 
 def from_json_type(kind: Any, value: Any) -> Any:
-    """The reverse of `as_json_type`."""
-    if issubclass(kind, PurePath) and isinstance(value, str):
-        return kind(value)
-    if is_model(kind):
-        return _validated(kind, value)
-    raise TypeError(f"Expected `{kind.__name__}`, got `{type(value).__name__}`")
+    """The reverse of `as_json_type`. Other values stay: msgspec checks that they are of the type."""
+    cls = get_origin(kind) or kind
+    if issubclass(cls, PurePath) and isinstance(value, str):
+        return cls(value)
+    return _validated(cls, value) if is_model(cls) else value
+
+
+def is_readable(kind: Any) -> bool:
+    """Whether a value of JSON can be of a type that msgspec does not know, such as an abstract class."""
+    cls = get_origin(kind) or kind
+    if issubclass(cls, PurePath) or is_model(cls):
+        return True
+    try:
+        if any(isinstance(value, cls) for value in _EXAMPLES):
+            return True
+    except TypeError:
+        # A protocol that is not `runtime_checkable`.
+        return False
+    # Other metaclasses may decide by the value.
+    return type(cls).__instancecheck__ not in _BY_CLASS
 
 
 def is_model(kind: type) -> bool:

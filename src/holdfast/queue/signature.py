@@ -4,7 +4,6 @@ import inspect
 import re
 from collections.abc import Callable, Container, Iterable
 from functools import cached_property
-from pathlib import PurePath
 from typing import Any, get_args, get_origin, get_type_hints
 
 import msgspec
@@ -22,8 +21,8 @@ from .encoding import (
     decode,
     encode_data,
     from_json_type,
-    is_model,
     is_plain,
+    is_readable,
     json_encoder,
     part_of,
 )
@@ -247,17 +246,15 @@ def _check_readable(task: str, kinds: dict[str, Any], required: Iterable[str]) -
     """Refuse a required parameter of a type that cannot be made of JSON: no call would work."""
     for name in required:
         kind = kinds[name]
-        known = isinstance(kind, type) and (issubclass(kind, PurePath) or is_model(kind))
         try:
-            is_custom = isinstance(type_info(kind), CustomType)
+            info = type_info(kind)
         except TypeError:
             # The decoder refuses it, with its reason.
             continue
-        if is_custom and not known:
+        if isinstance(info, CustomType) and not is_readable(info.cls):
+            found = Unquoted(f"of type {getattr(kind, '__name__', kind)}")
             needed = "a type that JSON can be read as; see docs/tasks.md"
-            raise BadInput(
-                f"parameter {name} of task {task}", Unquoted(f"of type {kind.__name__}"), needed=needed
-            )
+            raise BadInput(f"parameter {name} of task {task}", found, needed=needed)
 
 
 def _told(what: str, error: msgspec.DecodeError) -> BadInput:
