@@ -84,3 +84,25 @@ def test_a_shard_of_the_source_that_fails_at_the_handover_undoes_nothing(some, o
     assert standing_of(source) == Standing.MOVED
     some.move(source, target).run()
     check_same(target, source)
+
+
+def test_a_shard_of_the_source_that_is_down_leaves_no_other_stopped(some, opened, monkeypatch):
+    """It is stopped itself until the same move goes on, or is undone."""
+    fill(opened(make_queue(some.open_source)))
+    source, target = opened(some.open_source()), opened(some.open_target())
+    move, faults = some.move(source, target), list[BaseException]()
+    move._sources = [Failing(shard, faults) if at == 1 else shard for at, shard in enumerate(move._sources)]
+
+    def fails(*, deep: bool) -> str:
+        faults.append(Unavailable("the shard is down"))
+        raise faults[0]
+
+    monkeypatch.setattr(move, "_finish", fails)
+    with pytest.raises(Unavailable, match="the shard is down"):
+        move.run()
+
+    wanted = [Standing.COPYING] * len(shards_of(source))
+    wanted[1:2] = [Standing.STOPPED] * len(wanted[1:2])
+    assert [standing_of(shard) for shard in shards_of(source)] == wanted
+    some.move(source, target).run()
+    check_same(target, source)

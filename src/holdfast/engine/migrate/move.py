@@ -223,10 +223,12 @@ class StoreMove:
                 return NOTHING, mine.standing is Standing.COPYING
             return _saying(replace(mine, standing=Standing.COPYING)), True
 
-        for shard in self._sources:
-            # The first shard decides.
-            if not shard.run(fn):
-                return
+        first, *others = self._sources
+        # The first shard decides. The others are independent: one of them may be the one that has failed.
+        if first.run(fn):
+            for shard in others:
+                with suppress(HoldfastError):
+                    shard.run(fn)
 
     def _open(self) -> None:
         def fn(txn: Txn) -> tuple[Changes, None]:
