@@ -173,3 +173,23 @@ def test_a_number_is_confirmed_at_the_start_and_after_an_outage(folder, clock):
     assert source.is_due
     source.adopt(leased(clock))
     assert JournalIds(folder, clock).is_due
+
+
+def test_a_number_that_arrives_after_the_end_is_not_kept(folder, clock):
+    """Another process may have the folder by then, and may have made more ids."""
+    source = JournalIds(folder, clock)
+    source.adopt(leased(clock))
+    source.make(1)
+
+    def ask(_command: TakeSysid) -> TakenSysid:
+        source.close()
+        next_one = JournalIds(folder, clock)
+        next_one.make(5_000)
+        return leased(clock)
+
+    source.doubt()
+    source.renew(ask)
+
+    kept = folder.read_sysid()
+    assert kept is not None
+    assert kept.used_until_ms >= NOON_MS + AHEAD_MS

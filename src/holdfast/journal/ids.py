@@ -32,6 +32,7 @@ class JournalIds:
         self._last = ids.tick_at(self._kept.used_until_ms) - 1 if self._kept else -1
         # Whether the store has leased the number, as far as is known: it may be another store than before.
         self._is_confirmed = False
+        self._is_closed = False
         self._lock = threading.Lock()
         # The token to take another number with: if that cannot be kept, the next try gets the same one.
         self._token = ""
@@ -83,6 +84,9 @@ class JournalIds:
     def adopt(self, taken: TakenSysid) -> None:
         """Use a number that was taken or renewed, and keep it."""
         with self._lock:
+            if self._is_closed:
+                # The store has replied late: another process may have the folder, and more ids, by now.
+                return
             kept, now_ms = self._kept, self._clock()
             if kept is not None and kept.number == taken.number and not taken.ids_from_ms:
                 new = replace(kept, taken_at_ms=now_ms, ids_until_ms=taken.ids_until_ms)
@@ -127,6 +131,7 @@ class JournalIds:
     def close(self) -> None:
         """Keep where the next ids begin, so that they do not run ahead of the clock."""
         with self._lock:
+            self._is_closed = True
             if self._kept is not None and self._last >= 0:
                 used_ms = min(ids.time_of(self._last) + 1, self._kept.ids_until_ms)
                 # On a full disk they do run ahead, as after a crash.
