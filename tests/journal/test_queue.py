@@ -3,10 +3,12 @@
 import asyncio
 import shutil
 import sqlite3
+import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from typing import cast
 
 import pytest
 
@@ -14,14 +16,16 @@ import holdfast
 from holdfast.core import commands as c
 from holdfast.core import ids
 from holdfast.core.bounds import HOUR_MS, MINUTE_MS
-from holdfast.core.errors import Closed, StoreError
+from holdfast.core.errors import Closed, StoreError, Unavailable
 from holdfast.core.ids import FIRST_JOURNAL_SYSID
 from holdfast.engine.connection import Connection, ConnectionMaker
 from holdfast.journal import connection as journal_connection
 from holdfast.journal.connection import JournalMaker
 from holdfast.journal.folder import JournalFolder
+from holdfast.journal.ingester import Ingester
 from holdfast.queue.connect import store_maker
 from holdfast.queue.queue import Queue
+from holdfast.store.common.clock import system_clock
 from holdfast.testing.clock import MovedClock
 
 from .opened import add, opened
@@ -249,3 +253,27 @@ def test_the_store_is_closed_though_the_folder_is_gone(tmp_path):
 
     with pytest.raises(Closed):
         store.read(lambda txn: txn.counts())
+
+
+def test_a_store_that_does_not_answer_the_renewal_counts_as_away(tmp_path, monkeypatch):
+    """What needs the store is refused at once: before the first line is read the number is renewed."""
+    monkeypatch.setattr("holdfast.journal.ingester.SILENT_S", 0.0)
+    is_asked, may_answer = threading.Event(), threading.Event()
+
+    class Silent:
+        def ask(self, _command: c.Command) -> None:
+            is_asked.set()
+            may_answer.wait(60)
+            raise Unavailable("it was silent")
+
+    with opened(tmp_path / "j") as journal:
+        journal.ids.doubt()
+        ingester = Ingester(journal, lambda: cast(Connection, Silent()), system_clock)
+        ingester.start()
+        try:
+            assert is_asked.wait(60)
+            time.sleep(0.001)
+            assert "it has not answered" in ingester.find_outage()
+        finally:
+            may_answer.set()
+            assert ingester.stop(60)

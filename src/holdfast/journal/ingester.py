@@ -158,11 +158,14 @@ class Ingester:
         """Renew the number if that is due, before the rest: another store may have leased it to another."""
         if self._stops or not self._journal.ids.is_due:
             return
+        self._asked_s = monotonic_s()
         try:
             self._journal.ids.renew(lambda command: self._connect().ask(command))
         except StoreFull:
             # Ingesting makes room for it.
             pass
+        finally:
+            self._asked_s = 0.0
 
     def _tell(self, outage: HoldfastError | None) -> None:
         """Note whether the store could be used; each change is logged once."""
