@@ -4,6 +4,7 @@ import os
 import signal
 import threading
 
+import psycopg
 import pytest
 
 import holdfast
@@ -80,6 +81,26 @@ def test_an_interrupt_cancels_the_statement(store, error):
     until(lambda: not other.value(running))
     for connection in (own, other):
         connection.close()
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit, holdfast.SoftTimeout])
+def test_an_interrupt_is_raised_although_the_server_cannot_be_asked_to_cancel(store, monkeypatch, error):
+    """Its own error would be retried, and the interrupt be lost."""
+
+    class Interrupting:
+        def poll(self) -> None:
+            raise error
+
+    def fails(*, timeout: float) -> None:
+        raise psycopg.errors.CancellationTimeout("cancellation timeout expired")
+
+    own = store.pool.connect()
+    monkeypatch.setattr(own, "_readable", Interrupting())
+    monkeypatch.setattr(own.connection, "cancel_safe", fails)
+
+    with pytest.raises(error):
+        own.execute("SELECT pg_sleep(0.1)")
+    own.close()
 
 
 def test_what_a_killed_client_was_writing_is_gone_and_its_locks_are_free(store, postgres_url):

@@ -5,6 +5,7 @@ import re
 import select
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import psycopg
@@ -154,7 +155,8 @@ class OwnConnection(PostgresConnection):
             raise
         except BaseException:
             # An interrupt: Ctrl-C, `sys.exit` in a signal handler, the soft limit of a handler.
-            self.connection.cancel_safe(timeout=CANCEL_S)
+            with suppress(psycopg.Error):  # of a server that does not answer: the interrupt is what counts
+                self.connection.cancel_safe(timeout=CANCEL_S)
             raise
         for result in results:
             if result.status not in _OK:
