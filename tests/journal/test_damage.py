@@ -243,6 +243,7 @@ def test_a_block_that_the_disk_cannot_read_costs_its_groups_alone(tmp_path, monk
         return real(fd, size, offset)
 
     monkeypatch.setattr("os.pread", pread)
+    monkeypatch.setattr("holdfast.journal.segment.EIO_NAPS_S", (0.001,))
     with opened(path) as journal:
         got = groups_in(take(journal))
 

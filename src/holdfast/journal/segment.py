@@ -13,6 +13,7 @@ import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from time import sleep
 from zlib import crc32
 
 from ..core.errors import StoreCorrupt
@@ -23,6 +24,8 @@ HEAD_BYTES = 80
 # How much is read at once, and what a disk cannot read at least.
 CHUNK_BYTES = 256 * 1024
 BLOCK_BYTES = 4096
+# The pauses before a read is tried again that has failed: a path to the disk may be about to change.
+EIO_NAPS_S = (0.1, 0.5, 2.0)
 
 _SEGMENT = re.compile(rb"#:Segment version=(\d{1,4}),number=(\d{1,12}),salt=([0-9a-f]{16})\n")
 _GROUP = re.compile(rb"#:Group bytes=(\d{1,10}),crc=([0-9a-f]{8})\n")
@@ -132,12 +135,14 @@ class Segment:
         return False
 
     def read_raw(self, offset: int, end: int) -> bytes:
-        """Bytes as they are; zeros where the disk cannot read."""
-        try:
-            return os.pread(self._fd, end - offset, offset)
-        except OSError as error:
-            if error.errno != errno.EIO:
-                raise
+        """Bytes as they are; zeros where the disk cannot read, also not a moment later."""
+        for nap_s in (*EIO_NAPS_S, 0.0):
+            try:
+                return os.pread(self._fd, end - offset, offset)
+            except OSError as error:
+                if error.errno != errno.EIO:
+                    raise
+            sleep(nap_s)
         return b"".join(self._read_blocks(offset, end))
 
     def _read_blocks(self, offset: int, end: int) -> Iterator[bytes]:

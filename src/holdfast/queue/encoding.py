@@ -7,7 +7,6 @@ text, integers, lists and dicts; one quick pass detects that, and no other check
 Beyond the types of msgspec, paths of `pathlib` are text, and models of Pydantic are what they dump.
 """
 
-from abc import ABCMeta
 from collections.abc import Callable, Iterator
 from math import isfinite
 from pathlib import PurePath
@@ -22,12 +21,8 @@ from ..core.job import Body
 _BYTES = (bytes, bytearray, memoryview)
 PLAIN = frozenset({str, int, bool, type(None)})
 Path = tuple[str | int, ...]
-# A value of each type of JSON.
-_EXAMPLES: tuple[Any, ...] = ({}, [], "", 0, 0.5, None)
-# How `type` and `ABCMeta` decide what an instance is: by its class.
-_BY_CLASS: tuple[Any, ...] = (type.__instancecheck__, ABCMeta.__instancecheck__)
-# How deep the part of a value is searched for that is wrong.
-DEEPEST_SHOWN = 5
+# How deep the part of a value is searched for that is wrong, and how much is shown of its path.
+DEEPEST_SHOWN, SHOWN_CHARACTERS = 5, 100
 
 
 def as_json_type(value: Any) -> Any:
@@ -48,18 +43,12 @@ def from_json_type(kind: Any, value: Any) -> Any:
 
 
 def is_readable(kind: Any) -> bool:
-    """Whether a value of JSON can be of a type that msgspec does not know, such as an abstract class."""
+    """Whether a value of JSON may be of a type that msgspec does not know.
+
+    Abstract classes and protocols, which have other metaclasses, decide themselves what an instance is.
+    """
     cls = get_origin(kind) or kind
-    if issubclass(cls, PurePath) or is_model(cls):
-        return True
-    try:
-        if any(isinstance(value, cls) for value in _EXAMPLES):
-            return True
-    except TypeError:
-        # A protocol that is not `runtime_checkable`.
-        return False
-    # Other metaclasses may decide by the value.
-    return type(cls).__instancecheck__ not in _BY_CLASS
+    return type(cls) is not type or cls is object or issubclass(cls, PurePath) or is_model(cls)
 
 
 def is_model(kind: type) -> bool:
@@ -70,11 +59,11 @@ def is_model(kind: type) -> bool:
 def _validated(kind: Any, value: Any) -> Any:
     try:
         return kind.model_validate(value)
-    except ValueError as error:
-        # Its text has the values, which must not get into a log.
+    except Exception as error:
+        # Of its text only the field and what is wrong: values, and keys of dicts, must not get into a log.
         first: dict[str, Any] = error.errors()[0] if hasattr(error, "errors") else {}
-        place = ".".join(map(str, first.get("loc", ()))) or kind.__name__
-        raise TypeError(f"{place}: {first.get('msg', 'it is not valid')}") from None
+        place = next(iter(first.get("loc", ())), kind.__name__)
+        raise TypeError(f"{place}: {first.get('msg', 'it is not valid')[:SHOWN_CHARACTERS]}") from None
 
 
 json_encoder = msgspec.json.Encoder(enc_hook=as_json_type)
@@ -201,7 +190,7 @@ def part_of(path: str, what: str) -> str:
     """The name of a part of data in an error; "" is all of it."""
     if not path:
         return what
-    name = path.removeprefix(".")
+    name = path.removeprefix(".")[:SHOWN_CHARACTERS]
     if what.startswith("arguments "):
         return f"argument {name} {what.removeprefix('arguments ')}"
     return f"{name} in the {what}"
