@@ -165,7 +165,7 @@ def test_a_command_that_looks_makes_no_schema(postgres, words):
 
     assert code == 5, text
     assert "there is no store at postgresql://" in text
-    assert "schema nobody" in text
+    assert "schema=nobody" in text
     with postgres.connect() as connection:
         assert connection.execute("SELECT to_regnamespace('nobody')").fetchone() == (None,)
 
