@@ -57,9 +57,8 @@ class Signature:
         # For complete arguments: fields without a default are required.
         self._quick_read: Callable[[str], Any] | None = None
         if not self.whole:
-            _check_readable(
-                name, {p.name: kind for p, kind in zip(named, self._kinds, strict=True)}, self._required
-            )
+            kinds = dict(zip(self.names, self._kinds, strict=True))
+            _check_readable(name, {required: kinds[required] for required in self._required})
             arguments = _arguments(named, self._kinds, strict=not self.extras)
             self._decoder = _decoder_of(arguments)
             self._only = _decoder_of(self._one) if self._one else None
@@ -242,10 +241,9 @@ def _decoder_of(kind: Any) -> "msgspec.json.Decoder[Any]":
     return msgspec.json.Decoder(kind, dec_hook=from_json_type)
 
 
-def _check_readable(task: str, kinds: dict[str, Any], required: Iterable[str]) -> None:
+def _check_readable(task: str, required: dict[str, Any]) -> None:
     """Refuse a required parameter of a type that cannot be made of JSON: no call would work."""
-    for name in required:
-        kind = kinds[name]
+    for name, kind in required.items():
         try:
             info = type_info(kind)
         except TypeError:

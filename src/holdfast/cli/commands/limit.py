@@ -31,7 +31,7 @@ def limit(
     DOMAIN may be a pattern, 'cdn-*'. The limit applies from the next claim on, and replaces the old limit
     of the domain completely.
     """
-    from ...serve.limit_text import limit_text
+    from ...core.limit_text import limit_text
     from ..records import key, key_text, limit_record
 
     if off:

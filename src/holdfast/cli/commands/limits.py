@@ -33,7 +33,7 @@ def limits(session: Session) -> None:
 
 
 def _row(one: "LimitLoad") -> tuple[str, ...]:
-    from ...serve.limit_text import rate_text
+    from ...core.limit_text import rate_text
     from ..records import key_text
 
     limit = one.limit

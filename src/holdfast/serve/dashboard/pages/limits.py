@@ -2,7 +2,7 @@
 
 from ....core import queries as q
 from ....core.counting import counted
-from ...limit_text import limit_text
+from ....core.limit_text import limit_text
 from .. import parts
 from ..layout import form
 from ..markup import Markup, el, join, user_text

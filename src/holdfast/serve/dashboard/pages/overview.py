@@ -2,8 +2,8 @@
 
 from ....core import queries as q
 from ....core.job import Job, State
+from ....core.limit_text import limit_text
 from ....core.searching import ListTasks, TaskState
-from ...limit_text import limit_text
 from .. import parts
 from ..markup import Markup, el, join, user_text
 from ..view import Page, View

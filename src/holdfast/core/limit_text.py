@@ -1,6 +1,6 @@
 """Limits as text, in the same words on the command line and on the dashboard."""
 
-from ..core.limits import Limit
+from .limits import Limit
 
 
 def limit_text(limit: Limit) -> str:
