@@ -17,6 +17,7 @@ import pytest
 
 from holdfast.core.job import Place, State
 from holdfast.store.contract import JOBS, Changes, CountKey, JobFilter
+from holdfast.store.sqlite import wal as sqlite_wal
 from holdfast.store.sqlite.guard import PENDING_BYTE
 from holdfast.store.sqlite.store import SqliteStore
 from holdfast.testing.stores.making import a_job, commit, new_jobs
@@ -85,10 +86,10 @@ def check_free(path):
     queue = os.open(f"{path}-lock", os.O_RDWR)
     try:
         until(lambda: is_taken(queue))
+        held = [line.split() for line in Path("/proc/locks").read_text().splitlines()]
     finally:
         os.close(queue)
     inode = path.stat().st_ino
-    held = [line.split() for line in Path("/proc/locks").read_text().splitlines()]
     assert not [line for line in held if line[-3].endswith(f":{inode}") and line[-2] == str(PENDING_BYTE)]
 
 
@@ -158,6 +159,17 @@ def _is_ours(frame):
 @pytest.mark.parametrize("later", [None, 1, 2, 3, 4, 5])
 def test_an_interrupt_at_any_step_leaves_all_or_nothing(store, later):
     """Once at each of them, and a second time while the first is dealt with."""
+    interrupt_each_step(store, later)
+
+
+def test_an_interrupt_as_the_log_is_copied_leaves_a_store_that_closes(store, monkeypatch):
+    """Also where the thread that copies is started; the fixture closes the store."""
+    monkeypatch.setattr(sqlite_wal, "COPY_PAGES", 1)
+    interrupt_each_step(store, None)
+
+
+def interrupt_each_step(store, later):
+    """Add, interrupted at the first step, at the second, and so on; check the store after each."""
     number, step, acknowledged = 1, 0, set[int]()
     while True:
         step += 1

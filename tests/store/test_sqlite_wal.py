@@ -48,7 +48,8 @@ class WatchedDisk(apsw.VFS):
 
     def note(self, name, what):
         """Whether anybody could take the lock now."""
-        thread = "checkpoint" if threading.current_thread().name == "holdfast-checkpoint" else "other"
+        # The thread that copies is the only one that `threading` did not start.
+        thread = "checkpoint" if threading.current_thread().name.startswith("Dummy") else "other"
         self.seen.add((name.rpartition("/")[2], what, thread))
         fd = os.open(self._lock, os.O_RDWR | os.O_CREAT)
         try:

@@ -7,12 +7,12 @@ avoids the WAL-reset bug of SQLite 3.7 to 3.51.2, which needs a checkpoint and a
 """
 
 import threading
+from _thread import start_new_thread
+from contextlib import closing
 from pathlib import Path
-from queue import SimpleQueue
 from sys import modules
-from time import sleep
 
-from ...core.errors import HoldfastError, Unavailable, WouldBlock
+from ...core.errors import HoldfastError
 from .connection import Driver, SqliteConnection
 from .errors import faults
 from .guard import LockGuard
@@ -33,14 +33,14 @@ PATIENCE_S = 5.0
 
 
 class Checkpointer:
-    """Counts the pages written, and starts a thread that copies the log when it is large enough."""
+    """Counts the pages written, and copies the log in a thread when it is large enough."""
 
     def __init__(self, driver: Driver, path: Path, guard: LockGuard) -> None:
         self._driver, self._path, self._guard = driver, path, guard
         self._pages = 0
-        # True: copy. False: stop. Unlike an Event it cannot be left locked by a KeyboardInterrupt.
-        self._orders: SimpleQueue[bool] = SimpleQueue()
-        self._thread: threading.Thread | None = None
+        # Held by a thread that copies. After `stop` none begins.
+        self._copying = threading.Lock()
+        self._is_stopped = False
 
     def opened(self) -> None:
         """Count the log that earlier writers may have left."""
@@ -49,56 +49,46 @@ class Checkpointer:
     def written(self, rows: int) -> None:
         """Count a commit of `rows` rows."""
         self._pages += PAGES_OF_A_COMMIT + rows // ROWS_OF_A_PAGE
-        if self._pages < COPY_PAGES:
-            return
-        self._pages = 0
-        self._orders.put(True)
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name="holdfast-checkpoint", daemon=True)
-            self._thread.start()
+        if self._pages >= COPY_PAGES:
+            self._pages = 0
+            # A KeyboardInterrupt during `threading.Thread.start` can leave a thread that waits for ever.
+            start_new_thread(self._run, ())
 
     def stop(self) -> None:
-        """Wait for the thread to end."""
-        self._orders.put(False)
-        # One that was interrupted as it was started may not have been.
-        while (thread := self._thread) is not None and thread.ident is not None:
-            try:
-                thread.join()
-                break
-            except RuntimeError:
-                # It has its number, and will be started in a moment.
-                sleep(0.001)
+        """Wait for a copy to end."""
+        self._is_stopped = True
+        with self._copying:
+            pass
 
     def _run(self) -> None:
-        try:
-            with faults(self._driver, self._path):
-                self._work()
-        except HoldfastError:
-            # The next commit has the same error, and a caller to raise it to.
-            self._thread = None
+        with self._copying:
+            if self._is_stopped:
+                return
+            try:
+                with faults(self._driver, self._path):
+                    self._copy()
+            except HoldfastError:
+                # The next commit has the same error, and a caller to raise it to.
+                pass
 
-    def _work(self) -> None:
-        # A connection in a write transaction cannot copy: one blocks other writers, the other copies.
-        holder, connection = (open_reader(self._driver, self._path) for _ in range(2))
+    def _copy(self) -> None:
         queue = WriteQueue(self._path, PATIENCE_S)
         try:
-            for one in (holder, connection):
-                one.rows("PRAGMA query_only = 0")
-            while self._orders.get():
-                try:
-                    self._copy_in_turn(queue, holder, connection)
-                except (Unavailable, WouldBlock):
-                    continue
-        finally:
-            queue.close()
-            holder.close()
-            connection.close()
-
-    def _copy_in_turn(
-        self, queue: WriteQueue, holder: SqliteConnection, connection: SqliteConnection
-    ) -> None:
-        try:
             queue.take()
+            # A connection in a write transaction cannot copy: one blocks other writers, the other copies.
+            with closing(self._open()) as holder, closing(self._open()) as connection:
+                self._copy_with(holder, connection)
+        finally:
+            queue.give()
+            queue.close()
+
+    def _open(self) -> SqliteConnection:
+        connection = open_reader(self._driver, self._path)
+        connection.rows("PRAGMA query_only = 0")
+        return connection
+
+    def _copy_with(self, holder: SqliteConnection, connection: SqliteConnection) -> None:
+        try:
             for library in self._guard.others:
                 if library in modules:
                     self._guard.fence()
@@ -113,7 +103,6 @@ class Checkpointer:
             if holder.in_transaction:
                 holder.execute("ROLLBACK")
             self._guard.unfence()
-            queue.give()
 
 
 def log_bytes(path: Path) -> int:
