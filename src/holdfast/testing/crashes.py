@@ -23,7 +23,6 @@ from ..core import commands as c
 from ..core.errors import BadInput
 from ..core.job import Job, State
 from ..core.queries import Query
-from ..queue.connect import store_maker
 from ..queue.queue import Queue
 from ..queue.task import Handle
 from .clock import Clock
@@ -110,7 +109,7 @@ def _history(queue: Queue, *, in_file: bool = False) -> Iterator[tuple[Queue, Cl
     clock = Clock()
     with tempfile.TemporaryDirectory(prefix="holdfast-crash-") as folder:
         url = f"{folder}/jobs.db" if in_file else "memory://"
-        with placed(queue, store_maker(url, clock=clock, follow=False)):
+        with placed(queue, url, clock):
             yield queue, clock
 
 

@@ -3,15 +3,18 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from ..core.errors import BadInput
-from ..queue.base import BaseQueue, Maker
+from ..queue.base import BaseQueue
 from ..queue.connect import shown_url, store_maker
 from ..queue.options import Moment
 from ..queue.queue import Queue
 from .clock import Clock
 
 START = "2026-01-01T12:00:00Z"
+# The clocks of test queues.
+_clocks: WeakKeyDictionary[BaseQueue, Clock] = WeakKeyDictionary()
 
 
 class ClockedQueue(Queue):
@@ -27,7 +30,7 @@ def queue(*, start: Moment = START, **options: Any) -> ClockedQueue:
     """
     clock = Clock(start)
     made = ClockedQueue(store_maker("memory://", clock=clock), url="memory://", **options)
-    made.clock = clock
+    made.clock = _clocks[made] = clock
     _steady(made)
     return made
 
@@ -40,19 +43,24 @@ def in_memory(queue: BaseQueue, *, start: Moment = START) -> Iterator[Clock]:
     application was imported are not in memory.
     """
     clock = Clock(start)
-    with placed(queue, store_maker("memory://", clock=clock)):
+    with placed(queue, "memory://", clock):
         _steady(queue)
         yield clock
 
 
 @contextmanager
-def placed(queue: BaseQueue, make_store: Maker) -> Iterator[None]:
-    """Have a queue use another store until the block ends."""
-    kept = queue._make_store, queue._session, queue._closed
+def placed(queue: BaseQueue, url: str, clock: Clock) -> Iterator[None]:
+    """Have a queue use another store, with a clock that tests move, until the block ends."""
+    kept, kept_clock = (queue._make_store, queue._session, queue._closed), _clocks.get(queue)
+    make_store = store_maker(url, clock=clock, follow=False)
     queue._make_store, queue._session, queue._closed = make_store, None, False
+    _clocks[queue] = clock
     try:
         yield
     finally:
+        del _clocks[queue]
+        if kept_clock is not None:
+            _clocks[queue] = kept_clock
         session = queue._detach_session()
         queue._make_store, queue._session, queue._closed = kept
         if session is not None:
@@ -61,8 +69,8 @@ def placed(queue: BaseQueue, make_store: Maker) -> Iterator[None]:
 
 def clock_of(queue: BaseQueue) -> Clock:
     """The clock of a test queue."""
-    clock = getattr(queue.connection.engine.store, "_clock", None)
-    if not isinstance(clock, Clock):
+    clock = _clocks.get(queue)
+    if clock is None:
         needed = "one whose clock moves: testing.queue(), or testing.in_memory(queue)"
         raise BadInput("queue", shown_url(queue.url), needed=needed)
     return clock
