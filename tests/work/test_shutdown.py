@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
@@ -89,6 +90,24 @@ def test_a_second_signal_stops_now_and_counts_nothing(bench):
     assert worker.returncode == 0, said
     assert running(bench) == 0
     assert {(job.get().state, job.get().attempts, job.get().losses) for job in jobs} == {("QUEUED", 0, 0)}
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="looks at /proc")
+def test_ctrl_c_while_an_executor_starts_is_no_error(bench):
+    """A terminal sends it to all processes; this one has begun with its imports."""
+    worker = bench.start("--processes", "1", name=APP)
+    children = Path(f"/proc/{worker.pid}/task/{worker.pid}/children")
+    bench.wait_for(lambda: children.read_text() != "")
+    executor = int(children.read_text())
+    for file, word in (("cmdline", "executor"), ("maps", "msgspec")):
+        bench.wait_for(lambda path=f"/proc/{executor}/{file}", word=word: word in Path(path).read_text())
+    os.kill(executor, signal.SIGINT)
+    time.sleep(0.2)
+    worker.send_signal(signal.SIGINT)
+    _, said = worker.communicate(timeout=60)
+
+    assert worker.returncode == 0, said
+    assert "Traceback" not in said
 
 
 def test_a_worker_that_is_stopped_while_it_waits_for_a_job_claims_none(bench):

@@ -380,6 +380,7 @@ def main() -> None:
     # The supervisor handles signals, and sends `Stop`.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, _ignore)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGINT, signal.SIGTERM))
     fd, threads, names = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3:]
     # Only this process has the socket: the supervisor learns of its death by the end of it.
     os.set_inheritable(fd, False)

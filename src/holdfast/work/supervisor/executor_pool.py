@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -122,6 +123,8 @@ class ExecutorPool:
         ours, theirs = socket.socketpair()
         module = "holdfast.work.executor.executor"
         arguments = ["-m", module, str(theirs.fileno()), str(self._threads), *self._names]
+        # Blocked until the executor handles them: Ctrl-C reaches it too, at any moment of its start.
+        mask = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM))
         with theirs:
             try:
                 # Always from this thread: the kernel kills the child when the thread that started it ends.
@@ -131,6 +134,8 @@ class ExecutorPool:
             except OSError:
                 ours.close()
                 raise
+            finally:
+                signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         return process, ours
 
     def _set_error(self, hello: Hello) -> Hello:
