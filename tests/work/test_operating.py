@@ -1,8 +1,10 @@
 """How a worker is operated: several queues, as many executors as are needed, none that eats too much."""
 
+import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -10,6 +12,7 @@ import pytest
 import holdfast
 from holdfast.core.errors import BadInput
 from holdfast.core.sizes import size_bytes, size_text
+from tests.queue_suite.tools import until
 from tests.work.conftest import Bench
 
 APP = "tests.work.several"
@@ -206,37 +209,59 @@ def answer() -> str:
 """
 
 
-def test_changed_files_are_reloaded_and_broken_ones_wait_to_be_mended(tmp_path):
-    """The old executors go on while the new ones cannot start."""
-    app, helper = tmp_path / "app.py", tmp_path / "helper.py"
-    app.write_text(SOURCE.format(extra="", answer="old"))
+@pytest.fixture
+def reloading(tmp_path):
+    """A worker that reloads app.py, and what waits for a line of its."""
+    (tmp_path / "app.py").write_text(SOURCE.format(extra="", answer="old"))
+    words = ["worker", "app:queue", "--create", "--reload", "--processes", "1"]
     worker = subprocess.Popen(
-        [sys.executable, "-m", "holdfast", "worker", "app:queue", "--create", "--reload"],
-        cwd=tmp_path,
-        stderr=subprocess.PIPE,
-        text=True,
+        [sys.executable, "-m", "holdfast", *words], cwd=tmp_path, stderr=subprocess.PIPE, text=True
     )
     assert worker.stderr is not None
     heard = iter(worker.stderr.readline, "")
-
-    def said(words: str) -> bool:
-        return any(words in line for line in heard)
-
     try:
-        with holdfast.connect(str(tmp_path / "jobs.db")) as queue:
-            assert said("ready: 1 task on ")
-            assert queue.add("answer").result(wait=30) == "old"
-
-            app.write_text(SOURCE.format(extra="import helper", answer="new"))
-            assert said("not reloaded after a change of app.py: ModuleNotFoundError")
-            helper.write_text("this is no Python")
-            assert said("not reloaded after a change of helper.py: SyntaxError")
-            assert queue.add("answer").result(wait=30) == "old"
-
-            helper.write_text("mended = True")
-            assert said("reloaded after a change of helper.py")
-            assert queue.add("answer").result(wait=30) == "new"
+        yield worker, lambda words: any(words in line for line in heard)
     finally:
         worker.send_signal(signal.SIGTERM)
         worker.communicate(timeout=60)
     assert worker.returncode == 0
+
+
+def test_changed_files_are_reloaded_and_broken_ones_wait_to_be_mended(tmp_path, reloading):
+    """The old executors go on while the new ones cannot start."""
+    app, helper = tmp_path / "app.py", tmp_path / "helper.py"
+    _, said = reloading
+    with holdfast.connect(str(tmp_path / "jobs.db")) as queue:
+        assert said("ready: 1 task on ")
+        assert queue.add("answer").result(wait=30) == "old"
+
+        app.write_text(SOURCE.format(extra="import helper", answer="new"))
+        assert said("not reloaded after a change of app.py: ModuleNotFoundError")
+        helper.write_text("this is no Python")
+        assert said("not reloaded after a change of helper.py: SyntaxError")
+        assert queue.add("answer").result(wait=30) == "old"
+
+        helper.write_text("mended = True")
+        assert said("reloaded after a change of helper.py")
+        assert queue.add("answer").result(wait=30) == "new"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="looks at /proc")
+def test_an_executor_that_ends_while_its_successor_starts_is_replaced_once(tmp_path, reloading):
+    """The new code waits for a file while it is imported, and the old executor dies meanwhile."""
+    worker, said = reloading
+    waits = "import pathlib, time\nwhile not pathlib.Path('go').exists(): time.sleep(0.01)"
+    assert said("ready: 1 task on ")
+    (old,) = executors(worker)
+    (tmp_path / "app.py").write_text(SOURCE.format(extra=waits, answer="new"))
+    until(lambda: len(executors(worker)) == 2)
+    os.kill(old, signal.SIGKILL)
+    until(lambda: old not in executors(worker))
+    # Another one would be started now.
+    time.sleep(0.3)
+    assert len(executors(worker)) == 1
+    (tmp_path / "go").touch()
+    assert said("reloaded after a change of app.py")
+    with holdfast.connect(str(tmp_path / "jobs.db")) as queue:
+        assert queue.add("answer").result(wait=30) == "new"
+    assert len(executors(worker)) == 1

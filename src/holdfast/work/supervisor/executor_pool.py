@@ -231,12 +231,24 @@ class ExecutorPool:
 
     async def reload(self) -> bool:
         """Replace all executors by new ones; False, with nothing changed, if a new one fails to start."""
-        old = [executor for executor in self._executors if not (executor.is_draining or executor.is_isolated)]
+        old = [
+            one
+            for one in self._executors
+            if not (one.is_draining or one.is_isolated or one.is_being_replaced)
+        ]
+        if not old:
+            # Others are being started, with the new code.
+            return True
+        first, *others = old
+        first.is_being_replaced = True
         if (await self._start_one())[0] is None:
+            first.is_being_replaced = False
+            if first not in self._executors:
+                # It has ended meanwhile, and was not replaced.
+                self.start_more()
             return False
-        for executor in old[:1]:
-            self.track(asyncio.create_task(self.drain(executor)))
-        for executor in old[1:]:
+        self.track(asyncio.create_task(self.drain(first)))
+        for executor in others:
             self.recycle(executor)
         return True
 
