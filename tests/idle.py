@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from holdfast.engine import upkeep
 from holdfast.engine.committer import Committer
-from holdfast.engine.connection import StoreConnection
+from holdfast.engine.store_connection import StoreConnection
 from holdfast.queue.queue import Queue
 
 MOST_A_MINUTE = 20

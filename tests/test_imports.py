@@ -99,3 +99,15 @@ def test_the_version_needs_no_engine():
     assert not [
         name for name in imported if name.startswith(("holdfast.engine", "holdfast.queue", "holdfast.store"))
     ]
+
+
+@pytest.mark.parametrize("module", ["work.executor.executor", "remote.connection"])
+def test_executors_and_clients_of_servers_need_no_engine(module):
+    """It is on the other side: in the supervisor, or in the server."""
+    imported = imported_by(f"import holdfast.{module}")
+
+    assert not imported & {
+        "holdfast.engine.engine",
+        "holdfast.engine.queries",
+        "holdfast.work.runners.runner",
+    }

@@ -5,8 +5,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from holdfast.core import rules
-from holdfast.core.job import Children, Code, Job, JobProgress, Outcome, Place
-from holdfast.core.starting import starts_plainly
+from holdfast.core.job import Children, Code, Job, JobProgress, Outcome, Place, starts_plainly
 from holdfast.store.contract import ClaimQuery, leased
 
 NOW_MS = 1_767_225_600_000

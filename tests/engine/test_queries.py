@@ -22,8 +22,8 @@ from holdfast.core.schedule import Schedule
 from holdfast.core.searching import ListTasks, SearchJobs
 from holdfast.core.token import Scope, Token, hash_of
 from holdfast.core.worker import Served, Worker
-from holdfast.engine.connection import StoreConnection
 from holdfast.engine.queries import ANSWERED
+from holdfast.engine.store_connection import StoreConnection
 from holdfast.store.memory.store import MemoryStore
 from tests.queue_suite.tools import LONG_S, until
 

@@ -9,7 +9,7 @@ import pytest
 
 from holdfast.engine import upkeep
 from holdfast.engine.committer import Committer
-from holdfast.engine.connection import StoreConnection
+from holdfast.engine.store_connection import StoreConnection
 from holdfast.queue.queue import Queue
 from holdfast.store.common.clock import monotonic_s
 from holdfast.store.contract import Changes, ReadTxn, Store, Txn

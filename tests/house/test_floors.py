@@ -45,11 +45,13 @@ STANDS_ON = FLOORS | {"__init__": FLOORS["work"] + 1, "__main__": FLOORS["cli"] 
 LAZY = (
     "queue/connect.py",
     "queue/queue.py",
-    "engine/connection.py",
+    "engine/store_connection.py",
+    "engine/makers.py",
     "engine/queries.py",
     "store/sqlite/drivers.py",
     "serve/app.py",
     "work/runners/runner.py",
+    "work/executor/stored_handlers.py",
     "cli/",
     "__init__.py",
 )

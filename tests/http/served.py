@@ -11,7 +11,7 @@ from typing import Any
 from holdfast.core import commands as c
 from holdfast.core.access import Scope
 from holdfast.core.token import Token, hash_of, secret_of
-from holdfast.engine.connection import open_connection
+from holdfast.engine.makers import open_connection
 from holdfast.serve.config import Options
 from holdfast.serve.guard import Guard
 from holdfast.serve.http.service import HttpService

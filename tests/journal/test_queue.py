@@ -18,7 +18,8 @@ from holdfast.core import ids
 from holdfast.core.bounds import HOUR_MS, MINUTE_MS
 from holdfast.core.errors import Closed, StoreError, Unavailable
 from holdfast.core.ids import FIRST_JOURNAL_SYSID
-from holdfast.engine.connection import Connection, ConnectionMaker
+from holdfast.engine.connection import Connection
+from holdfast.engine.makers import ConnectionMaker
 from holdfast.journal import connection as journal_connection
 from holdfast.journal.connection import JournalMaker
 from holdfast.journal.folder import JournalFolder

@@ -13,10 +13,10 @@ from typing import Any
 
 from holdfast.core import commands as c
 from holdfast.core.errors import HoldfastError, StoreError
-from holdfast.engine.connection import StoreConnection
 from holdfast.engine.done import Done
 from holdfast.engine.sharding.router import ShardRouter
 from holdfast.engine.sharding.sharded_answers import OneAnswer
+from holdfast.engine.store_connection import StoreConnection
 from holdfast.engine.ticket import Ticket
 from holdfast.store.contract import Store
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from holdfast.engine.connection import StoreConnection
+from holdfast.engine.store_connection import StoreConnection
 from holdfast.store.memory.store import MemoryStore
 from tests.remote.served import Served
 

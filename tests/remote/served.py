@@ -7,8 +7,10 @@ import asyncio
 import threading
 from collections.abc import Callable
 
-from holdfast.engine.connection import Connection, ConnectionMaker, StoreConnection
+from holdfast.engine.connection import Connection
 from holdfast.engine.engine import Engine
+from holdfast.engine.makers import ConnectionMaker
+from holdfast.engine.store_connection import StoreConnection
 from holdfast.remote.address import ServerAddress as RemoteAddress
 from holdfast.remote.connection import RemoteConnection
 from holdfast.serve.grpc.service import GrpcService

@@ -17,7 +17,7 @@ from holdfast.core.handler import SetHandler
 from holdfast.core.ids import SLOTS, ms_of
 from holdfast.core.job import Place
 from holdfast.core.token import Scope, Token, hash_of, secret_of
-from holdfast.engine.connection import StoreConnection
+from holdfast.engine.store_connection import StoreConnection
 from holdfast.proto.messages import SERVICE, Asks, FromWorker, Replies
 from holdfast.proto.verbs import VERBS
 from holdfast.remote.address import parse

@@ -18,7 +18,7 @@ from holdfast.core import queries as q
 from holdfast.core.errors import Forbidden, HoldfastError, Unauthenticated
 from holdfast.core.job import Place, State
 from holdfast.core.token import Scope, Token, hash_of, secret_of
-from holdfast.engine.connection import StoreConnection
+from holdfast.engine.store_connection import StoreConnection
 from holdfast.proto.messages import SERVICE, FromWorker, ToWorker, message
 from holdfast.proto.verbs import BY_NAME, OWN, VERBS
 from holdfast.queue.connect import connect

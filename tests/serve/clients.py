@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from holdfast.core import commands as c
-from holdfast.engine.connection import open_connection
+from holdfast.engine.makers import open_connection
 from holdfast.serve.bedrock.port import Port
 from holdfast.serve.bedrock.server import PortServer
 

@@ -6,7 +6,7 @@ import random
 from holdfast.core import commands as c
 from holdfast.core.errors import Closed
 from holdfast.core.queries import GetData
-from holdfast.engine.connection import StoreConnection
+from holdfast.engine.store_connection import StoreConnection
 from holdfast.serve.asking import Asking
 from holdfast.store.memory.store import MemoryStore
 

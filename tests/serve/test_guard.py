@@ -9,7 +9,7 @@ from holdfast.core import commands as c
 from holdfast.core.access import EVERYTHING, Grant, Scope
 from holdfast.core.errors import RateLimited, Unauthenticated, Unavailable
 from holdfast.core.token import Token, hash_of, secret_of
-from holdfast.engine.connection import StoreConnection
+from holdfast.engine.store_connection import StoreConnection
 from holdfast.serve.guard import GRACE_S, Guard
 from holdfast.store.memory.store import MemoryStore
 

@@ -11,9 +11,9 @@ from holdfast.core.job import Place
 from holdfast.core.kinds import DOMAIN, LOG_ITEMS, LOG_KEYS, POINTER, SHARD, UNIQUE, log_table, name_of
 from holdfast.core.slots import shard_of, slot_of_key, slot_of_record
 from holdfast.core.unique import Unique
+from holdfast.store.common.pointers import Pointer, pointer_name
 from holdfast.store.contract import Changes, JobFilter, WaitingQuery
 from holdfast.store.memory.store import MemoryStore
-from holdfast.store.sharded.keys import Pointer, pointer_name
 from holdfast.store.sharded.store import Opener, ShardedStore
 from holdfast.testing.stores.making import NOW_MS, a_job, ended, new_jobs, tally
 from tests.sharded.conftest import SHARDS

@@ -15,7 +15,7 @@ import pytest
 
 from holdfast.core import commands as c
 from holdfast.core.bounds import BATCH_JOBS
-from holdfast.engine.connection import open_connection
+from holdfast.engine.makers import open_connection
 from holdfast.queue.connect import store_maker
 from holdfast.work.scheduler import SchedulerSettings, make_scheduler
 from holdfast.work.supervisor.capacity import Capacity, TaskDurations

@@ -17,7 +17,7 @@ import pytest
 from holdfast.core import commands as c
 from holdfast.core import handler as h
 from holdfast.core.bounds import BATCH_JOBS, HANDLERS_FOUND
-from holdfast.engine.connection import open_connection
+from holdfast.engine.makers import open_connection
 from holdfast.queue.connect import store_maker
 from holdfast.store.sqlite.driver_stdlib import StdlibConnection
 from holdfast.work.scheduler import SchedulerSettings, make_scheduler

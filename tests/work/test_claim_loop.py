@@ -9,7 +9,7 @@ import pytest
 from holdfast.core import commands as c
 from holdfast.core.errors import StoreFull, Unavailable
 from holdfast.core.handler import Handler, SetHandler
-from holdfast.engine.connection import StoreConnection
+from holdfast.engine.store_connection import StoreConnection
 from holdfast.store.memory.store import MemoryStore
 from holdfast.work.scheduler import Fair, SchedulerSettings, make_scheduler
 from holdfast.work.supervisor import claim_loop as module

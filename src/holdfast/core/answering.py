@@ -6,9 +6,8 @@ from msgspec.structs import replace
 
 from . import rules
 from .commands import Answer
-from .job import Code, Job
+from .job import Code, Job, start_of
 from .outcome import backoff_ms, outcome
-from .starting import start_of
 
 
 def answered(job: Job, answer: Answer, *, now_ms: int, rng: Callable[[], float]) -> Job:

@@ -103,6 +103,8 @@ VERB_OF = {Code.OK: "finish", Code.FAILED: "fail", Code.RETRY: "retry", Code.ERR
 STORED_PRIORITY = 500
 STORED_ATTEMPTS = 10
 STORED_LOSSES = 10
+# A start that is reported again counts as the known one if it differs by no more.
+START_SLACK_MS = 200
 
 
 class Record(
@@ -268,3 +270,23 @@ def state(job: Job) -> State:
     if place is Place.PAUSED:
         return State.PAUSED
     return State.RUNQUEUED if job.lapsed else State.QUEUED
+
+
+def starts_plainly(job: Job) -> bool:
+    """Whether `rules.claim` changes nothing beyond what a store changes in a claim."""
+    return not (
+        job.expires_at
+        or job.retry_after
+        or job.timeout_ms
+        or job.lapsed
+        or job.again_at
+        or job.damaged is not None
+        or job.max_losses == 1
+    )
+
+
+def start_of(job: Job, *, now_ms: int, ran_ms: int | None) -> int:
+    """When a job's handler started, if its holder reports that it has run for `ran_ms`; None: as recorded."""
+    if ran_ms is None or (job.started_at and now_ms - ran_ms <= job.started_at + START_SLACK_MS):
+        return job.started_at
+    return now_ms - ran_ms if now_ms > ran_ms else 1

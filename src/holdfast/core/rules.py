@@ -29,10 +29,9 @@ from .bounds import MAX_TIME_MS, SUSPECT_CROWD
 from .commands import Hold
 from .counting import counted
 from .errors import BadInput, LeaseLost, Refused
-from .job import NO_CHILDREN, WAITING, Job, JobProgress, Outcome, Place, State, whole_second
+from .job import NO_CHILDREN, WAITING, Job, JobProgress, Outcome, Place, State, start_of, whole_second
 from .outcome import noted
 from .repeat import after_ms, next_run_ms, parse_repeat
-from .starting import start_of
 
 QUARANTINED = "quarantined"
 EXPIRED = "expired"

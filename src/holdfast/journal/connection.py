@@ -20,8 +20,9 @@ from ..core.checks import check_command
 from ..core.errors import Closed, HoldfastError, NotFound, StoreError, Unavailable
 from ..core.ids import IdRange, ranges_of
 from ..core.queries import HasUnfinished, Query
-from ..engine.connection import Connection, ConnectionMaker
+from ..engine.connection import Connection
 from ..engine.engine import Engine
+from ..engine.makers import ConnectionMaker
 from ..engine.metrics import CommitMeter
 from ..engine.ticket import Ticket, deliver
 from ..store.common.clock import system_clock

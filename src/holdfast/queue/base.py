@@ -15,7 +15,8 @@ from ..core.durations import duration_ms
 from ..core.errors import BadInput, Closed, NotFound
 from ..core.job import Body
 from ..core.schedule import Schedule
-from ..engine.connection import Connection, ConnectionMaker, open_connection
+from ..engine.connection import Connection
+from ..engine.makers import ConnectionMaker, open_connection
 from ..engine.ticket import Ticket
 from ..store.contract import Store
 from . import asks

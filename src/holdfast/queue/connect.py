@@ -12,7 +12,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 from ..core.errors import BadInput, StoreError
 from ..core.slots import SHARDS
-from ..engine.connection import ConnectionMaker, StoreMaker
+from ..engine.makers import ConnectionMaker, StoreMaker
 from ..store.contract import Store
 from .addresses import addresses as addresses
 from .addresses import shown_url as shown_url

@@ -7,7 +7,8 @@ from typing import NoReturn
 
 from ..core import commands as c
 from ..core.errors import BadInput, Closed
-from ..engine.connection import Connection, ConnectionMaker
+from ..engine.connection import Connection
+from ..engine.makers import ConnectionMaker
 from ..engine.ticket import Ticket, deliver
 from .address import ServerAddress, parse
 from .ask import Ask

@@ -16,7 +16,8 @@ from ..core import commands as c
 from ..core import queries as q
 from ..core.errors import BadInput, HoldfastError, StoreMissing, Unavailable
 from ..core.token import Token
-from ..engine.connection import Connection, open_connection
+from ..engine.connection import Connection
+from ..engine.makers import open_connection
 from ..queue.connect import is_shared, journaled, shown_url, store_maker
 from ..work.runners.isolation import find_isolation
 from ..work.runners.settings import read_settings

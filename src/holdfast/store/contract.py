@@ -11,7 +11,7 @@ as far as the store's durability setting promises.
     fn reads through txn ──▶ the rules decide ──▶ Changes ──▶ the store commits it
 
 A store keeps jobs in order and decides nothing. `claim` is the only method by which it changes jobs itself,
-exactly as `core.rules.claim` changes a plain job (`core.starting.starts_plainly`).
+exactly as `core.rules.claim` changes a plain job (`core.job.starts_plainly`).
 
 Everything other than jobs is a row: a table, a key, bytes and optionally the time at which it is due. Unique
 keys, domains, limits, pauses, schedules, workers, sysids, progress, logs and steps are rows (`core.kinds`).

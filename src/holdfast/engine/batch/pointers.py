@@ -10,7 +10,7 @@ from collections.abc import Collection
 from ...core.errors import HoldfastError
 from ...core.slots import slot_of_key
 from ...core.unique import UniqueKey
-from ...store.sharded.keys import Pointer, pointer_name, read_pointer
+from ...store.common.pointers import Pointer, pointer_name, read_pointer
 from ..records import POINTER
 from ..shard_info import ShardInfo
 from .working_set import WorkingSet

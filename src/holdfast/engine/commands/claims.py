@@ -12,10 +12,9 @@ from msgspec.structs import replace
 from ...core import commands as c
 from ...core import defaults, rules
 from ...core.bounds import CLAIM_BYTES, CLAIM_JOBS
-from ...core.job import Job, Place, Unreadable
+from ...core.job import Job, Place, Unreadable, starts_plainly
 from ...core.limits import DomainKey
 from ...core.queries import ListWaiting
-from ...core.starting import starts_plainly
 from ...store.contract import ClaimQuery, Pick, leased_all, picks_left
 from ..batch.batch import Batch
 from ..queries import list_waiting

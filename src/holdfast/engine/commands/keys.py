@@ -16,7 +16,7 @@ from ...core.bounds import MINUTE_MS
 from ...core.errors import LeaseLost, Unavailable
 from ...core.job import Job, Record
 from ...core.unique import UniqueKey
-from ...store.sharded.keys import Pointer, pointer_name
+from ...store.common.pointers import Pointer, pointer_name
 from ..batch import pointers
 from ..batch.batch import Batch
 from ..records import POINTER

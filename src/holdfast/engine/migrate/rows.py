@@ -20,8 +20,8 @@ from ...core.limits import Domain
 from ...core.slots import shard_of, slot_of_key, slot_of_record, slot_of_schedule, slot_of_table
 from ...core.unique import read_unique
 from ...core.worker import Worker
+from ...store.common.pointers import Pointer, held_until
 from ...store.contract import Changes, ReadTxn, Txn
-from ...store.sharded.keys import Pointer, held_until
 from ..commands.chores import Chore
 from ..commands.outbox import read as read_message
 from ..commands.requests import read_note

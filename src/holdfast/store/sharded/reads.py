@@ -16,8 +16,8 @@ from ...core.job import Body, Job, Place
 from ...core.limits import DomainCounts, DomainKey
 from ...core.slots import shard_of, slot_of_record, slot_of_table
 from ...core.unique import read_unique
+from ..common.pointers import held_until, pointed
 from ..contract import CountKey, JobFilter, Moments, ReadTxn, Row, TallyKey, Waiting, WaitingQuery
-from .keys import held_until, pointed
 
 T = TypeVar("T")
 V = TypeVar("V")

@@ -2,16 +2,18 @@
 
 import threading
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...core import commands as c
 from ...core.errors import HoldfastError
 from ...queue.queue import ClaimedJob
 from ...queue.running import as_error
 from ..messages import ExecutorMessage, JobEnded, QueueInfo
-from ..runners.runner import HandlerRunner
 from .job_buffer import BufferedJob
 from .stored_handlers import Key, StoredHandlers, open_runner
+
+if TYPE_CHECKING:
+    from ..runners.runner import HandlerRunner
 
 # How often contexts are closed that were not used for long.
 SWEEP_S = 5.0

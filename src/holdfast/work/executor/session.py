@@ -13,7 +13,8 @@ from typing import Any
 
 from ...core import commands as c
 from ...core.queries import Query
-from ...engine.connection import Connection, open_connection
+from ...engine.connection import Connection
+from ...engine.makers import open_connection
 from ...queue.base import Maker
 from ...queue.lease import Lease
 from ...queue.timers import TimerThread

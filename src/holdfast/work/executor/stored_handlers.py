@@ -10,7 +10,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...core import commands as c
 from ...core.errors import HoldfastError, Unavailable
@@ -21,10 +21,10 @@ from ...engine import joblog
 from ...queue import tracing
 from ...queue.definition import Handling
 from ...queue.queue import ClaimedJob, Queue
-from ..runners.isolation import find_isolation
 from ..runners.records import CANCELLED, DEFAULT_OPTIONS, HandlerJob, RunEvents, RunResult
-from ..runners.runner import HandlerRunner
-from ..runners.settings import read_settings
+
+if TYPE_CHECKING:
+    from ..runners.runner import HandlerRunner
 
 # The name by which a supervisor asks for the handlers of its first store, @handlers:0, and so on; and the
 # variables that say which stores these are, as JSON, where the settings of runners are, and their default of
@@ -59,8 +59,13 @@ def handler_variables(stores: Sequence[str], runners: str, private_hosts: bool) 
     }
 
 
-def open_runner() -> HandlerRunner:
+def open_runner() -> "HandlerRunner":
     """The runner of this process, with the settings that its supervisor has named."""
+    # Imported here, as most executors run no stored handlers.
+    from ..runners.isolation import find_isolation
+    from ..runners.runner import HandlerRunner
+    from ..runners.settings import read_settings
+
     path, private_hosts = os.environ.get(RUNNERS_VARIABLE, ""), bool(os.environ.get(PRIVATE_VARIABLE))
     return HandlerRunner(find_isolation(read_settings(path, private_hosts=private_hosts)))
 
@@ -68,7 +73,7 @@ def open_runner() -> HandlerRunner:
 class StoredHandlers:
     """The handlers of one store."""
 
-    def __init__(self, queue: Queue, queue_index: int, runner: HandlerRunner) -> None:
+    def __init__(self, queue: Queue, queue_index: int, runner: "HandlerRunner") -> None:
         self._queue, self._queue_index, self._runner = queue, queue_index, runner
         self.url = queue.url
         # The newest versions that were seen; a version is known by its id.

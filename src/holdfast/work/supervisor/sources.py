@@ -10,7 +10,8 @@ from ...core import queries as q
 from ...core.defaults import NO_DEFAULTS, Defaults, TaskKey
 from ...core.errors import AppError, BadInput
 from ...core.worker import Served
-from ...engine.connection import Connection, open_connection
+from ...engine.connection import Connection
+from ...engine.makers import open_connection
 from ...queue.connect import is_shared, journaled, shown_url, store_file, store_maker
 from ..executor.stored_handlers import HANDLERS_NAME
 from ..messages import QueueInfo
