@@ -6,14 +6,13 @@ connection also wakes it up, so that it finds out whether the server is up.
 
 import os
 import secrets
-import select
 import threading
 from abc import ABC, abstractmethod
 from typing import Any, Generic, TypeVar
 
 from .clock import monotonic_s
 from .polling import PollTimes
-from .waker import Waker
+from .waker import Waker, wait_readable
 
 # How often a waiting process polls: the first and the last interval after a message, and while the server is
 # down.
@@ -52,7 +51,7 @@ class Listener(ABC, Generic[AnyConnection]):
 
     @abstractmethod
     def _socket(self, connection: AnyConnection) -> Any:
-        """What `select` waits for; None if it receives no messages."""
+        """What to wait for; None if it receives no messages."""
 
     @abstractmethod
     def _messages(self, connection: AnyConnection) -> list[bytes]:
@@ -116,7 +115,7 @@ class Listener(ABC, Generic[AnyConnection]):
                 return self._has_changed(self._connection, ends)
             connection = self._connection
             sources = [source for source in (waker, self._socket(connection)) if source is not None]
-            ready, _, _ = select.select(sources, [], [], min(left_s, self._polls.left_s))
+            ready = wait_readable(sources, min(left_s, self._polls.left_s))
             if waker in ready:
                 waker.clear()
                 return True
@@ -126,7 +125,7 @@ class Listener(ABC, Generic[AnyConnection]):
             if self._connection is not None:
                 self._forget()
                 return True
-            return bool(select.select([waker], [], [], min(left_s, AWAY_S))[0])
+            return bool(wait_readable([waker], min(left_s, AWAY_S)))
 
     def _has_message(self, connection: AnyConnection, ends: bool) -> bool:
         """Whether another store has sent a message that wakes up this one."""
@@ -141,7 +140,7 @@ class Listener(ABC, Generic[AnyConnection]):
             return False
         self._polls.polled()
         before, self._seen = self._seen, self._poll(connection)
-        # A message that came with the reply is no longer in the socket, so `select` does not report it.
+        # A message that came with the reply is no longer in the socket, so it is not reported as readable.
         has_message = self._has_message(connection, ends)
         return has_message or (before is not _NOTHING and bool(before != self._seen))
 

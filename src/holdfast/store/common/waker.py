@@ -1,10 +1,23 @@
-"""Wakes up a thread that sleeps in `select`, from any other thread, by a flag and a pipe.
+"""Wakes up a thread that sleeps in `wait_readable`, from any other thread, by a flag and a pipe.
 
 A wake-up while no thread sleeps makes the next sleep return at once.
 """
 
 import os
+import select
 import threading
+from collections.abc import Sequence
+from typing import Any
+
+
+def wait_readable(sources: Sequence[Any], timeout_s: float) -> list[Any]:
+    """Sleep until something can be read; return those of the sources, descriptors or objects with one."""
+    # Not `select`, which refuses descriptors above 1023: a server with many clients has them.
+    poll = select.poll()
+    by_fd = {source if isinstance(source, int) else source.fileno(): source for source in sources}
+    for fd in by_fd:
+        poll.register(fd, select.POLLIN)
+    return [by_fd[fd] for fd, _ in poll.poll(timeout_s * 1000)]
 
 
 class Waker:
@@ -27,7 +40,7 @@ class Waker:
                     pass
 
     def fileno(self) -> int:
-        """The end of the pipe that `select` waits for."""
+        """The end of the pipe that `wait_readable` waits for."""
         with self._lock:
             if self._pipe is None:
                 self._pipe = os.pipe()

@@ -5,10 +5,10 @@ Behind a transaction pooler sessions are shared, so presence is not available.
 """
 
 import os
-import select
 
 import psycopg
 
+from ..common.waker import wait_readable
 from .connection import OwnConnection, PostgresConnection
 from .locks import hashed
 from .pool import Pool
@@ -57,7 +57,7 @@ class PostgresPresence:
         connection = self._connection
         try:
             if connection is not None and connection.is_open:
-                if select.select([connection.pgconn.socket], [], [], 0)[0]:
+                if wait_readable([connection.pgconn.socket], 0.0):
                     connection.pgconn.consume_input()
                 return
             self._begin()

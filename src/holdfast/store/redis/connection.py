@@ -136,7 +136,7 @@ class RedisConnection:
         return data
 
     def read_pushed(self) -> list[Any]:
-        """Messages that the server has pushed; called after `select`."""
+        """Messages that the server has pushed; called when there is something to read."""
         self.socket.settimeout(0.0)
         try:
             while True:

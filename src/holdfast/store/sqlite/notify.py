@@ -10,7 +10,6 @@ leaves its socket behind until another store sends to it or closes.
 
 import errno
 import os
-import select
 import socket
 import threading
 from itertools import count
@@ -19,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from ..common.clock import monotonic_s, system_clock
-from ..common.waker import Waker
+from ..common.waker import Waker, wait_readable
 from .guard import NOT_CHECKED, SETTLED_MS, StoreFolder
 
 # The longest address of a socket; longer paths go through a descriptor of the folder.
@@ -59,7 +58,7 @@ class SqliteNotifier:
             receiver, until_s = self._opened(), monotonic_s() + timeout_s
             watched: list[Any] = [self._waker, receiver] if receiver is not None else [self._waker]
             while not self._waker.is_set:
-                ready, _, _ = select.select(watched, [], [], max(until_s - monotonic_s(), 0.0))
+                ready = wait_readable(watched, max(until_s - monotonic_s(), 0.0))
                 if not ready:
                     return False
                 if self._waker in ready:
