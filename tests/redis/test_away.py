@@ -86,6 +86,24 @@ def test_a_queue_is_closed_although_its_server_is_down(server):
     queue.close()
 
 
+def test_a_store_that_is_closed_while_it_is_used_keeps_no_connection(server):
+    """A call that is running ends, a later one is refused, and neither leaves a connection open."""
+    store = RedisStore(server.url("closed"))
+    add(store, a_job(1))
+
+    def fn(txn):
+        store.close()
+        return txn.load([1])
+
+    assert store.read(fn).keys() == {1}
+    for call in (lambda: add(store, a_job(2)), lambda: store.read(lambda txn: txn.load([1]))):
+        with pytest.raises(holdfast.Closed, match="was closed"):
+            call()
+
+    with server.client() as client:
+        assert len(client.client_list()) == 1
+
+
 def test_what_waiting_cannot_mend_is_told_at_once(server, heard):
     """A host that does not exist, a wrong password; and doctor always."""
     with server.client() as client:

@@ -172,6 +172,7 @@ class RedisServer:
 
     # Whether the server was reached before, although it may be down now.
     is_found = False
+    _is_closed = False
 
     def __init__(self, address: RedisAddress) -> None:
         self._address = address
@@ -199,7 +200,7 @@ class RedisServer:
 
     def release(self, connection: RedisConnection) -> None:
         """Keep a connection for reuse, unless it is closed or of an earlier generation."""
-        if connection.epoch is self._epoch:
+        if connection.epoch is self._epoch and not self._is_closed:
             self._free.append(connection)
         else:
             connection.close()
@@ -238,8 +239,10 @@ class RedisServer:
         for connection in free:
             connection.close()
 
-    # Nothing else is held.
-    close = drop
+    def close(self) -> None:
+        """Close the idle connections now, and those in use when they are released."""
+        self._is_closed = True
+        self.drop()
 
 
 class Cluster(RedisServer):
@@ -332,8 +335,6 @@ class Cluster(RedisServer):
         """Close all connections, and find the node of the slot again."""
         super().drop()
         self._node = None
-
-    close = drop
 
 
 def _node(told: str, asked: RedisConnection) -> tuple[str, int]:

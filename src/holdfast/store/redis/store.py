@@ -389,7 +389,8 @@ class RedisStore:
         with self._lock:
             if self._closed:
                 return
-            self._closed = True
+            # Without it the next call opens the store again, and raises `Closed`.
+            self._closed, self._info = True, None
         self._presence.close()
         self._listener.close()
         self._server.close()
