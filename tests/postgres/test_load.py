@@ -197,6 +197,15 @@ def test_a_pooler_is_noticed_by_itself(server):
             assert connection.value("SELECT count(*) FROM pg_prepared_statements") == 0
 
 
+def test_a_process_behind_a_pooler_announces_no_name_that_would_outlive_it(server):
+    """Also if that is the first thing it asks for, as a worker does: the lock would stay in a session."""
+    with behind(server) as queue:
+        store = queue.connection.store
+
+        assert store.appear("a-worker") is False
+        assert not store.read(lambda txn: txn.present("a-worker"))
+
+
 def test_whoever_waits_behind_a_pooler_is_served_all_the_same(server):
     """By looking, since it cannot listen."""
     with behind(server) as queue, holdfast.connect(queue.url) as other:

@@ -48,7 +48,7 @@ class PostgresPresence:
                 self._names.remove(name)
                 self._drop()
                 raise
-        return True
+        return not self._pool.pooled
 
     def keep(self) -> None:
         """Announce the names again if the session was lost."""
@@ -73,6 +73,10 @@ class PostgresPresence:
 
     def _begin(self) -> None:
         connection = self._connection = self._pool.connect()
+        if self._pool.pooled:
+            # The first connection has shown it: a lock would stay in the pooler's session after our end.
+            self.close()
+            return
         connection.execute(_ALIVE)
         for name in self._names:
             self._lock(connection, name)
