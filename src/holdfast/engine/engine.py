@@ -7,6 +7,7 @@ has promoted due jobs; a write before the last one is needed where a claim or a 
 """
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from contextvars import copy_context
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -193,8 +194,11 @@ class Engine:
         try:
             return await asyncio.shield(work)
         except asyncio.CancelledError:
-            # The caller may use the connection again only when the thread is done with it.
-            await asyncio.wait([work])
+            # The caller may use the connection again only when the thread is done with it: also if it is
+            # cancelled again meanwhile, as anyio does all the time.
+            while not work.done():
+                with suppress(asyncio.CancelledError):
+                    await asyncio.wait([work])
             work.exception()
             raise
 
