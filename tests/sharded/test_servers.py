@@ -1,5 +1,8 @@
 """Two PostgreSQL servers as one queue; one of them is stopped, and started again."""
 
+import asyncio
+
+import psycopg
 import pytest
 
 import holdfast
@@ -103,3 +106,29 @@ def test_a_job_is_added_and_finished_in_a_transaction_of_ones_own(postgres_schem
                 claimed.done(connection=connection)
 
             assert queue.get(job).state == "FINISHED"
+
+
+def test_a_job_is_added_and_finished_in_an_awaited_transaction(postgres_schemas):
+    """As in one of a thread; one that is in no transaction, or leads nowhere, is told as on one store."""
+    server = postgres_schemas.server
+
+    async def work(url):
+        async with (
+            holdfast.connect_async(url) as queue,
+            await psycopg.AsyncConnection.connect(server.dsn, autocommit=True) as connection,
+        ):
+            await queue.counts()
+            with pytest.raises(holdfast.BadInput, match="not in a transaction"):
+                await queue.add("work", connection=connection)
+            with pytest.raises(holdfast.BadInput, match="AsyncConnection"):
+                await queue.add("work", connection=object())
+            async with connection.transaction():
+                job = await queue.add("work", connection=connection)
+            claimed = await queue.next(wait=60)
+            assert claimed is not None
+            async with connection.transaction():
+                await claimed.done(connection=connection)
+            return (await queue.get(job)).state
+
+    with postgres_schemas.one() as one, postgres_schemas.one() as two:
+        assert asyncio.run(work(f"{server.url(one)} {server.url(two)}")) == "FINISHED"

@@ -15,7 +15,6 @@ from ...core.counting import counted
 from ...core.errors import BadInput, StoreError
 from ...core.slots import SHARDS, shard_of
 from ..common.clock import monotonic_s
-from ..common.lending import lend_nothing
 from ..contract import Capabilities, Changes, ReadTxn, Store, StoreReport, Txn
 from .reads import Missing, ShardedReads, ShardsWanted
 from .shard import Shard
@@ -106,7 +105,16 @@ class ShardedStore:
         needed = "absent: ask the shard that it leads to"
         raise BadInput("connection", type(connection).__name__, needed=needed)
 
-    lend = staticmethod(lend_nothing)
+    async def lend(self, connection: Any) -> Any:
+        """Wrap an asyncio connection by the first shard that can; `borrow` of the others refuses it."""
+        refused: BadInput | None = None
+        for shard in self.shards:
+            try:
+                return await shard.lend(connection)
+            except BadInput as error:
+                refused = refused or error
+        assert refused is not None
+        raise refused
 
     def now_ms(self) -> int:
         """The clock of the first shard that is up; each command uses the clock of its own shard."""
