@@ -63,6 +63,26 @@ def test_a_server_that_stops_holds_up_only_its_own_jobs_and_comes_back(servers):
         assert queue.counts() == {"work": {"FINISHED": 14}}
 
 
+def test_a_server_that_is_down_does_not_refuse_a_connection_to_another(servers):
+    """It is told to one that leads to none of the others."""
+    with (
+        holdfast.connect(" ".join(server.url() for server in servers)) as queue,
+        servers[1].connect() as connection,
+        psycopg.connect(servers[1].dsn, dbname="template1") as elsewhere,
+    ):
+        queue.add("work")
+        queue.counts()
+        servers[0].stop(immediately=True)
+
+        with connection.transaction():
+            job = queue.add("work", connection=connection)
+        with pytest.raises(holdfast.Unavailable, match=str(servers[0].port)):
+            queue.add("work", connection=elsewhere)
+
+        assert shard_of(job.id, 2) == 1
+        assert queue.get(job).task == "work"
+
+
 def test_a_job_added_in_sql_lives_where_it_was_added(postgres_schemas):
     """Its number says so, and no two shards make the same one."""
     server = postgres_schemas.server

@@ -52,20 +52,26 @@ class ShardedEngine(Engine):
         return self.sharded.shard_of(job_id).read(see)
 
     def execute_in(self, connection: Any, command: c.Command) -> Any:
-        """Run one command inside the caller's own transaction, on the shard of that connection."""
+        """Run one command inside the caller's own transaction, on the shard of that connection.
+
+        Shards that are down are tried last, and do not refuse a connection to another one.
+        """
         slot = None if isinstance(command, c.Add) else slot_of(command)
         if slot is not None:
             return self.engines[shard_of(slot, len(self.engines))].execute_in(connection, command)
-        refused: BadInput | None = None
-        for engine in self.engines:
+        refused: list[BadInput] = []
+        faults: list[StoreError] = []
+        shards = self.sharded.shards
+        for engine in sorted(self.engines, key=lambda one: not shards[one.shard_info.number].is_up):
             try:
                 return engine.execute_in(connection, command)
             except BadInput as error:
                 if error.name != "connection":
                     raise
-                refused = refused or error
-        assert refused is not None
-        raise refused
+                refused.append(error)
+            except StoreError as error:
+                faults.append(error)
+        raise (faults or refused)[0]
 
     def close(self) -> None:
         """Release the sysid and close the stores."""
