@@ -138,6 +138,20 @@ def test_a_session_that_the_server_has_forgotten_is_begun_anew(store, redis_serv
     assert all_ids(store) == [1, 2]
 
 
+def test_a_store_whose_server_lost_its_data_is_a_store_again_with_the_next_commit(server):
+    """So that commands, which make no new store, find what was added since."""
+    store, later = RedisStore(server.url("s")), RedisStore(server.url("s"), create=False)
+    add(store, a_job(1))
+    with server.client() as client:
+        client.flushall()
+
+    add(store, a_job(2))
+
+    assert all_ids(later) == [2]
+    store.close()
+    later.close()
+
+
 def waiting(store):
     """A thread in which a store waits, and what it was told."""
     told = []

@@ -257,7 +257,8 @@ class RedisStore:
                 raise
             reply = b"DONE"
         if reply == b"CUT":
-            connection.session = RedisSession()
+            # Perhaps the server lost all its data: the store is opened again, which marks it as one.
+            connection.session, self._info = RedisSession(), None
         self._check(reply)
         session.done = number
         if waited and not is_replicated(waited[-1], self.address):
