@@ -53,6 +53,13 @@ def by_psycopg(postgres):
 
 
 @contextmanager
+def by_preparing_psycopg(postgres):
+    """One that prepares every statement."""
+    with psycopg.connect(postgres.dsn, prepare_threshold=0) as connection:
+        yield connection, connection.execute
+
+
+@contextmanager
 def by_session(postgres):
     """SQLAlchemy's, as most people have it."""
     engine = sqlalchemy.create_engine(postgres.sqlalchemy_url("psycopg"), poolclass=NullPool)
@@ -82,7 +89,12 @@ def django_of(postgres):
     return django_connection(ENGINE="django.db.backends.postgresql", NAME=postgres.database, **where)
 
 
-@pytest.mark.parametrize("within", [by_psycopg, by_session, by_connection, by_django])
+EACH_SYNC = pytest.mark.parametrize(
+    "within", [by_psycopg, by_preparing_psycopg, by_session, by_connection, by_django]
+)
+
+
+@EACH_SYNC
 def test_a_job_comes_and_goes_with_the_callers_transaction(queue, postgres, orders, within):
     """Together with his order; and not without it."""
     with undone(), within(postgres) as (connection, execute):
@@ -98,7 +110,7 @@ def test_a_job_comes_and_goes_with_the_callers_transaction(queue, postgres, orde
     assert orders() == 1
 
 
-@pytest.mark.parametrize("within", [by_psycopg, by_session, by_connection, by_django])
+@EACH_SYNC
 def test_a_job_that_is_all_a_transaction_does_is_committed_by_it(queue, postgres, within):
     """Also where the library has not spoken to the server itself before."""
     with within(postgres) as (connection, _):
@@ -107,7 +119,7 @@ def test_a_job_that_is_all_a_transaction_does_is_committed_by_it(queue, postgres
     assert [job.task for job in queue.jobs()] == ["alone"]
 
 
-@pytest.mark.parametrize("within", [by_psycopg, by_session, by_connection, by_django])
+@EACH_SYNC
 def test_a_job_is_done_with_the_callers_transaction(queue, postgres, orders, within):
     """And is not where he rolls back."""
     queue.add("work")
@@ -164,6 +176,13 @@ async def by_async_psycopg(postgres):
 
 
 @asynccontextmanager
+async def by_preparing_async_psycopg(postgres):
+    """One that prepares every statement."""
+    async with await psycopg.AsyncConnection.connect(postgres.dsn, prepare_threshold=0) as connection:
+        yield connection, connection.execute
+
+
+@asynccontextmanager
 async def by_asyncpg(postgres):
     """asyncpg's, in a transaction block."""
     connection = await asyncpg.connect(**postgres.asyncpg)
@@ -212,6 +231,7 @@ def by_async_connection(driver):
 
 ASYNC = {
     "psycopg": by_async_psycopg,
+    "preparing psycopg": by_preparing_async_psycopg,
     "asyncpg": by_asyncpg,
     "asyncpg pool": by_asyncpg_pool,
     "session over psycopg": by_async_session("psycopg"),

@@ -131,7 +131,8 @@ class AsyncPsycopgConnection(AwaitedConnection):
 
     async def _execute(self, sql: str, values: Values) -> QueryResult:
         cursor = psycopg.AsyncCursor(self._connection, row_factory=tuple_row)
-        await cursor.execute(sql, values or None)
+        # See `CallersConnection`.
+        await cursor.execute(sql, values or None, prepare=None if values else False)
         return QueryResult(await cursor.fetchall() if cursor.description else [], cursor.rowcount)
 
     @property

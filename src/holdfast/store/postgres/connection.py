@@ -196,7 +196,8 @@ class CallersConnection(PostgresConnection):
 
     def execute(self, sql: str, values: Values = ()) -> QueryResult:
         """Run a statement, or several."""
-        cursor = self._cursor.execute(sql, values or None)
+        # Several statements cannot be prepared; a connection with `prepare_threshold=0` would prepare all.
+        cursor = self._cursor.execute(sql, values or None, prepare=None if values else False)
         while not values and cursor.nextset():
             pass
         return QueryResult(cursor.fetchall() if cursor.description else [], cursor.rowcount)
