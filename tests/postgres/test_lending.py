@@ -165,6 +165,25 @@ def test_without_a_transaction_the_librarys_way_to_begin_one_is_told(queue, post
     assert queue.jobs() == []
 
 
+def test_a_connection_in_pipeline_mode_is_refused(queue, awaited, postgres):
+    """It would read nothing; after the pipeline it is taken."""
+    with psycopg.connect(postgres.dsn) as connection:
+        with connection.pipeline(), pytest.raises(holdfast.BadInput, match="pipeline mode"):
+            queue.add("work", connection=connection)
+        queue.add("work", connection=connection)
+
+    async def work(aio):
+        async with (
+            await psycopg.AsyncConnection.connect(postgres.dsn) as connection,
+            connection.pipeline(),
+        ):
+            with pytest.raises(holdfast.BadInput, match="pipeline mode"):
+                await aio.add("work", connection=connection)
+
+    awaited(work)
+    assert len(queue.jobs()) == 1
+
+
 # ── for asyncio ──────────────────────────────────────────────────────────────────────────────────
 
 

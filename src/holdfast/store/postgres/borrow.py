@@ -58,6 +58,7 @@ def borrowed(connection: Any) -> PostgresConnection:
         raise _outside(connection)
     if not isinstance(found, psycopg.Connection):
         raise BadInput("connection", kind_of(connection), needed=NEEDED)
+    _check_mode(found)
     return _checked(CallersConnection(found), connection)
 
 
@@ -65,12 +66,19 @@ async def lend(connection: Any) -> PostgresConnection:
     """Wrap an asyncio connection, to be used in another thread than the event loop's."""
     found = await async_driver_of(connection)
     if isinstance(found, psycopg.AsyncConnection):
+        _check_mode(found)
         own: PostgresConnection = AsyncPsycopgConnection(found)
     elif is_of(found, "asyncpg") and hasattr(found, "is_in_transaction"):
         own = AsyncpgConnection(found)
     else:
         raise BadInput("connection", kind_of(connection), needed=ASYNC_NEEDED)
     return _checked(own, connection)
+
+
+def _check_mode(found: "psycopg.Connection[Any] | psycopg.AsyncConnection[Any]") -> None:
+    """Refuse a connection whose statements are answered later: what they read is needed at once."""
+    if found.pgconn.pipeline_status != psycopg.pq.PipelineStatus.OFF:
+        raise BadInput("connection", "in pipeline mode", needed="used after `with connection.pipeline()`")
 
 
 def _checked(own: PostgresConnection, connection: Any) -> PostgresConnection:
