@@ -43,6 +43,16 @@ def test_there_is_no_job_when_the_caller_rolls_back(queue, connection):
     assert queue.add("work").id != lost.id
 
 
+def test_a_connection_that_cannot_send_the_characters_of_a_job_is_refused(queue, postgres):
+    """What it can send is added, in the same transaction."""
+    with psycopg.connect(postgres.dsn, client_encoding="latin1") as connection:
+        with pytest.raises(holdfast.BadInput, match="client_encoding UTF8"):
+            queue.add("ship", {"to": "東京"}, connection=connection)
+        queue.add("ship", {"to": "Zürich"}, connection=connection)
+
+    assert take(queue).data == {"to": "Zürich"}
+
+
 def test_a_long_transaction_of_the_caller_holds_up_nobody(queue, connection, postgres_url):
     """Adding in it locks nothing that others need: not even the number of a process that had none."""
     with holdfast.connect(postgres_url) as fresh, holdfast.connect(postgres_url) as other:

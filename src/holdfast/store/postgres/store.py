@@ -341,6 +341,9 @@ class PostgresStore:
                     f"in a {session.isolation.upper()} transaction, which may see an old state of the jobs",
                     needed="in a READ COMMITTED one, except to add jobs",
                 ) from None
+            except UnicodeEncodeError as error:
+                found = f"one with client_encoding {error.encoding}, which lacks characters of the job"
+                raise BadInput("connection", found, needed="one with client_encoding UTF8") from None
             except (psycopg.Error, Conflict, *UNREADABLE) as error:
                 tries.again_inside(error)
 
