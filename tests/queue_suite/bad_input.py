@@ -12,6 +12,11 @@ from holdfast.queue.queue import Queue
 from .refusals import NAIVE, NO_DURATIONS, NO_MOMENTS, NO_NAMES, NO_REPEATS, Row, Thing, not_refused, row
 from .tools import take, unchanged
 
+# Numbers of other types too, also if they equal the default: the record could not be read again.
+NO_BACKOFFS: list[Any] = [Backoff(jitter=jitter) for jitter in (2.0, -0.1, True, "x", None)]  # type: ignore[arg-type]
+NO_BACKOFFS += [Backoff(first_ms=ms) for ms in (-1, 1.5, 1_000.0, True, "1s")]  # type: ignore[arg-type]
+NO_BACKOFFS += [Backoff(most_ms=ms) for ms in (-1, 3_600_000.0, 10**15)]  # type: ignore[arg-type]
+
 # ── adding ───────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -25,7 +30,7 @@ def _options(queue: Queue) -> Iterable[Row]:
         "attempts": [-1, 10**9, 1.5, "5", True],
         "losses": [-1, 0, 10**9, 1.5, "5", True],
         "at_most_once": [1, 0, "yes"],
-        "backoff": [*NO_DURATIONS, (10, 1), (1, 2, 3), Backoff(jitter=2.0), Backoff(first_ms=-1)],
+        "backoff": [*NO_DURATIONS, (10, 1), (1, 2, 3), *NO_BACKOFFS],
         "timeout": NO_DURATIONS,
         "retry_after": [*NO_DURATIONS, "+1 HOUR, +1 HOUR", "-1 HOUR", "START OF DAY", "SCHEDULED, +1 HOUR"],
         "repeat": NO_REPEATS,

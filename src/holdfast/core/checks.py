@@ -28,8 +28,7 @@ from .defaults import Defaults
 from .errors import BadInput, TooLarge
 from .glob import check_glob
 from .ids import MAX_ID, SYSIDS
-from .job import DEFAULT_BACKOFF, Body, Unreadable, size_of
-from .outcome import check_backoff
+from .job import Backoff, Body, Unreadable, size_of
 from .repeat import check_retry_after, parse_repeat
 from .sysid import TakeSysid
 
@@ -329,9 +328,13 @@ def _retry_after(name: str, value: object) -> None:
         _duration(name, value)
 
 
-def _backoff(_name: str, value: Any) -> None:
-    if value != DEFAULT_BACKOFF:
-        check_backoff(value)
+def _backoff(_name: str, backoff: Backoff) -> None:
+    # The types of its numbers too: a record with others, such as 500.0 ms, could not be read again.
+    check_whole("backoff most_ms", backoff.most_ms, 0, bounds.MAX_DURATION_MS)
+    check_whole("backoff first_ms", backoff.first_ms, 0, backoff.most_ms)
+    jitter = backoff.jitter
+    if isinstance(jitter, bool) or not isinstance(jitter, int | float) or not 0 <= jitter <= 1:
+        raise BadInput("backoff jitter", jitter, needed="a number from 0 to 1")
 
 
 def _on_conflict(name: str, value: object) -> None:

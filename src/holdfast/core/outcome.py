@@ -11,9 +11,8 @@ from functools import lru_cache
 
 from msgspec.structs import replace
 
-from .bounds import ERROR_BYTES, ERRORS_KEPT, MAX_DURATION_MS
+from .bounds import ERROR_BYTES, ERRORS_KEPT
 from .commands import Answer
-from .errors import BadInput
 from .job import Backoff, Code, Job, Outcome
 
 EXIT_CODES = {Code.RETRY: 100, Code.OK: 200, Code.FAILED: 400, Code.ERROR: 500}
@@ -60,16 +59,6 @@ def backoff_ms(backoff: Backoff, *, attempts: int, rng: float) -> int:
     doublings = min(max(attempts - 1, 0), 60)
     wait = min(backoff.first_ms << doublings, backoff.most_ms)
     return max(int(wait * (1 + backoff.jitter * (2 * rng - 1))), 0)
-
-
-def check_backoff(backoff: Backoff) -> None:
-    """Refuse an invalid backoff."""
-    if not 0 <= backoff.first_ms <= backoff.most_ms:
-        raise BadInput("backoff", backoff.first_ms, needed=f"between 0 and its limit of {backoff.most_ms} ms")
-    if backoff.most_ms > MAX_DURATION_MS:
-        raise BadInput("backoff", backoff.most_ms, needed=f"at most {MAX_DURATION_MS:,} ms")
-    if not 0 <= backoff.jitter <= 1:
-        raise BadInput("backoff jitter", backoff.jitter, needed="between 0 and 1")
 
 
 def _start(text: str) -> str:
