@@ -102,6 +102,20 @@ def test_a_key_goes_with_the_job_that_an_operator_deletes(queue: Queue) -> None:
     assert queue.add("work", unique="key").id != first.id
 
 
+def test_cancelling_a_failed_job_leaves_its_key_as_it_is(queue: Queue, clock: MovedClock) -> None:
+    """It had ended before: `unique_for` does not begin again, and the key may have another holder by now."""
+    failed = [queue.add("work", unique=key, unique_for="10m") for key in ("free", "taken")]
+    for _ in failed:
+        take(queue).fail()
+    clock.advance(11 * MINUTE_MS)
+    holder = queue.add("work", unique="taken")
+
+    assert [queue.cancel(job).state for job in failed] == [State.CANCELLED] * 2
+
+    assert queue.add("work", unique="free").id != failed[0].id
+    assert queue.add("work", unique="taken").id == holder.id
+
+
 # ── merge and replace ────────────────────────────────────────────────────────────────────────────
 
 

@@ -10,7 +10,7 @@ import msgspec
 
 from ...core import unique
 from ...core.errors import Refused
-from ...core.job import Job
+from ...core.job import Job, Place
 from ...core.kinds import UNIQUE, name_of
 from ...core.unique import Unique, UniqueKey
 from ...store.contract import ReadTxn
@@ -73,6 +73,9 @@ class Holders:
 
     def followed(self, before: Job | None, after: Job | None) -> None:
         """Update the key of a changed job: it takes it, keeps it until a given time, or frees it."""
+        if before and after and not before.strict and before.place is after.place is Place.DONE:
+            # A FAILED job is cancelled: its key, free or held for some time, stays as it is since it failed.
+            return
         old = unique.held_after(before) if before else None
         new = unique.held_after(after) if after else None
         if old == new:
