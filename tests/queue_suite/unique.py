@@ -198,6 +198,22 @@ def test_what_reaches_a_running_job_makes_it_run_once_more(queue: Queue, how: An
     assert nothing(queue)
 
 
+def test_a_replaced_child_waits_for_its_new_time(queue: Queue, clock: MovedClock) -> None:
+    """Also if it still waits for its parent: it is not due at the time that it had before."""
+    queue.add("parent")
+    parent = take(queue, "parent")
+    for old, new in ((3_600, 0), (0, 3_600)):
+        first = parent.add("child", unique=str(old), delay=old)
+        parent.add("child", unique=str(old), delay=new, on_conflict="replace")
+        assert first.get().run_at == START_MS + new * 1_000
+    parent.done()
+
+    take(queue, "child").done()
+    assert nothing(queue, "child")
+    clock.advance(60 * MINUTE_MS)
+    take(queue, "child").done()
+
+
 def test_a_replace_of_a_running_job_keeps_its_time_in_mind(queue: Queue, clock: MovedClock) -> None:
     """The run that follows comes when the last add said."""
     first = queue.add("work", unique="key")

@@ -74,8 +74,11 @@ def hit(job: Job, old: Body, new: NewJob, *, now_ms: int) -> tuple[Job, Body | N
         data, run_at = new.data, new.run_at or now_ms + new.delay_ms
         expires_at = new.expires_at or (now_ms + new.expires_in_ms if new.expires_in_ms else 0)
         job = expiring(job, expires_at) if job.expires_at or expires_at else job
-    if job.strict or job.place in (Place.PAUSED, Place.DONE):
+    if job.strict:
         return job, data
+    if job.place == Place.PAUSED:
+        # It is queued for this time when its family lets it run.
+        return replace(job, run_at=run_at), data
     if job.place == Place.RUNNING:
         # A request to stop was about the work before this change.
         return replace(job, again_at=max(run_at, 1), cancel_requested=False), data
