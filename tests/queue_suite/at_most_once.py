@@ -50,7 +50,7 @@ def test_a_job_at_most_once_that_is_given_back_before_its_handler_starts_is_run(
 
 
 def test_a_task_may_be_at_most_once_and_a_call_of_it_not(queue: Queue) -> None:
-    """What the call says goes before what the decorator says, in either direction."""
+    """What the call says goes before what the decorator says, in either direction, and for its claim too."""
 
     @queue.task(at_most_once=True)
     def charge() -> None: ...
@@ -63,6 +63,8 @@ def test_a_task_may_be_at_most_once_and_a_call_of_it_not(queue: Queue) -> None:
 
     limits = [(job.max_attempts, job.max_losses) for job in map(queue.get, jobs)]
     assert limits == [(1, 1), (3, 10), (10, 10), (5, 5), (1, 1)]
+    claimed = {job.id: job.record for job in queue.claim(limit=len(jobs))}
+    assert [(claimed[job.id].max_attempts, claimed[job.id].max_losses) for job in jobs] == limits
 
 
 def test_at_most_once_beside_attempts_or_losses_is_refused(queue: Queue) -> None:

@@ -97,6 +97,20 @@ def test_options_go_with_the_task_and_then_with_the_call(queue: Queue) -> None:
     assert (other.max_attempts, other.priority, other.run_at) == (5, 900, START_MS + MINUTE_MS)
 
 
+def test_an_option_that_is_none_is_not_given(queue: Queue) -> None:
+    """However the call is made, the job has what the decorator says."""
+
+    @queue.task(priority=900, domain="cdn", unique_for="1m", unique="key", delay="1m", attempts=3)
+    def resize() -> None: ...
+
+    none: Any = dict.fromkeys(("priority", "domain", "unique_for", "unique", "delay", "attempts"))
+    (many,) = queue.add_many([resize.call()], **none)
+    jobs = [resize.using(**none).call(), queue.call("resize", **none)]
+
+    assert jobs == [resize.call()] * 2
+    assert [queue.add("resize", **none), *resize.add_many([()], **none)] == [many] * 2
+
+
 def test_a_domain_may_be_a_function_of_the_arguments(queue: Queue) -> None:
     """None is none."""
 

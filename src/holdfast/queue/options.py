@@ -82,13 +82,14 @@ def check_options(names: Iterable[str], *, known: Iterable[str]) -> None:
 
 
 def merge(base: JobOptions, more: JobOptions) -> JobOptions:
-    """Merge options over others; raises on unknown ones.
+    """Merge options over others; raises on unknown ones. An option that is None counts as not given.
 
     `at_most_once` sets `attempts` and `losses`: the later of these options wins, and both in one call are
     refused. `into` names a parameter of the `then` in the same call.
     """
     check_options(more, known=JobOptions.__annotations__)
-    limits = [name for name in _AT_MOST_ONCE if more.get(name) is not None]
+    more = cast(JobOptions, {name: value for name, value in more.items() if value is not None})
+    limits = [name for name in _AT_MOST_ONCE if name in more]
     if more.get("at_most_once") and limits:
         raise BadInput(limits[0], more.get(limits[0]), needed="absent: at_most_once=True sets it to 1")
     if more.get("at_most_once"):
@@ -144,17 +145,22 @@ def read_options(options: JobOptions) -> dict[str, Any]:
     options = merge({}, options)
     fields: dict[str, Any] = {}
     for name, value in options.items():
-        if value is not None:
-            fields |= _READERS[name](value)
+        fields |= _READERS[name](value)
     return fields
 
 
 def given_names(options: JobOptions) -> tuple[str, ...]:
-    """The names of the given options, sorted; `at_most_once` as the options that it sets."""
+    """The names of the given options, sorted; `at_most_once` as the options that it decides about."""
     names = {name for name, value in options.items() if value is not None}
     if "at_most_once" in names:
-        names = names - {"at_most_once"} | ({*_AT_MOST_ONCE} if options.get("at_most_once") else set())
+        names = names - {"at_most_once"} | {*_AT_MOST_ONCE}
     return tuple(sorted(names))
+
+
+def given_over(base: JobOptions, more: JobOptions) -> JobOptions:
+    """The options that a call gives; one that overrides `at_most_once` decides about all that it has set."""
+    is_overridden = base.get("at_most_once") and not merge(base, more).get("at_most_once")
+    return JobOptions(**{**more, "at_most_once": False}) if is_overridden else more
 
 
 def key_bytes(what: str, value: Key) -> bytes:

@@ -22,7 +22,7 @@ from ..core.following import NO_ARGUMENTS
 from ..core.job import Body, Job
 from .answers import Failed
 from .definition import definition_of, read_handling
-from .options import Duration, JobOptions, defaults_of, given_names, key_bytes, merge, new_job
+from .options import Duration, JobOptions, defaults_of, given_names, given_over, key_bytes, merge, new_job
 from .signature import BatchSignature, Signature
 
 if TYPE_CHECKING:
@@ -218,7 +218,8 @@ class Task(TaskWithOptions[P, R]):
         return using
 
     def _using(self, kind: Any, options: JobOptions) -> Any:
-        return kind(self._queue, self.name, self.signature, merge(self.options, options), options)
+        given = given_over(self.options, options)
+        return kind(self._queue, self.name, self.signature, merge(self.options, options), given)
 
     def add_many(
         self, calls: Iterable[tuple[Any, ...] | dict[str, Any]], **options: Unpack[JobOptions]
