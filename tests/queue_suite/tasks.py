@@ -195,6 +195,27 @@ def test_a_task_may_have_another_name(queue: Queue) -> None:
     assert added.result() == "you"
 
 
+def test_a_task_may_be_named_by_a_member_of_an_enum_of_texts(queue: Queue) -> None:
+    """By its value, wherever a name is taken: a job of the task "Tasks.RESIZE" would never run."""
+
+    class Tasks(str, Enum):  # noqa: UP042 - `str()` of a StrEnum is its value
+        RESIZE = "resize"
+
+    @queue.task(Tasks.RESIZE)
+    def resize(width: int) -> int:
+        return width
+
+    jobs = [resize.add(1), queue.add(Tasks.RESIZE, {"width": 2})]
+    jobs += queue.add_many([(Tasks.RESIZE, {"width": 3}), queue.call(Tasks.RESIZE, {"width": 4})])
+    for _ in jobs:
+        claimed = queue.next([Tasks.RESIZE])
+        assert claimed is not None
+        claimed.run()
+
+    assert [job.result() for job in jobs] == [1, 2, 3, 4]
+    assert list(queue.counts()) == ["resize"]
+
+
 def test_a_task_follows_another(queue: Queue) -> None:
     """`then=` takes a task, and its only parameter gets the result."""
 

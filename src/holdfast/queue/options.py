@@ -176,7 +176,8 @@ def task_name(value: Any) -> str:
     """The name of a task, from the task itself or its name."""
     name = value if isinstance(value, str) else getattr(value, "name", value)
     check_name("task", name)
-    return str(name)
+    # Not `str(name)`: that of a member of an enum of texts is "Tasks.RESIZE".
+    return str.__str__(name)
 
 
 def job_id(value: Any, what: str = "job id") -> int:
