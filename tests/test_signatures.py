@@ -2,10 +2,10 @@
 
 from collections.abc import Hashable, Iterable, Sized
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from enum import Enum
 from numbers import Number
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from sqlite3 import Connection
 from typing import Any, NewType, Protocol, runtime_checkable
 
@@ -212,3 +212,18 @@ def test_another_name_of_a_path_is_a_path():
     def tidy(folder: Folder): ...
 
     assert Signature("tidy", tidy).read('{"folder":"/tmp"}') == {"folder": PurePosixPath("/tmp")}
+
+
+@pytest.mark.parametrize("kind", [str | bytes, list[datetime | date], str | Path, any, 5], ids=str)
+@pytest.mark.parametrize("has_default", [False, True])
+def test_an_annotation_that_json_cannot_tell_apart_is_refused_by_the_name_of_its_parameter(kind, has_default):
+    """The error names the parameter, its task, and the reason."""
+
+    def required(count: int, value): ...
+    def optional(count: int, value=None): ...
+
+    function = optional if has_default else required
+    function.__annotations__["value"] = kind
+
+    with pytest.raises(BadInput, match=r"parameter value of task work is of type .* must be a type .*\(.*\)"):
+        Signature("work", function)

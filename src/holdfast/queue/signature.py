@@ -59,8 +59,11 @@ class Signature:
         if not self.whole:
             kinds = dict(zip(self.names, self._kinds, strict=True))
             _check_readable(name, {required: kinds[required] for required in self._required})
-            arguments = _arguments(named, self._kinds, strict=not self.extras)
-            self._decoder = _decoder_of(arguments)
+            try:
+                arguments = _arguments(named, self._kinds, strict=not self.extras)
+                self._decoder = _decoder_of(arguments)
+            except TypeError as error:
+                raise _unsupported(name, kinds, error) from None
             self._only = _decoder_of(self._one) if self._one else None
             if len(self._required) == len(self.names) and not self.extras:
                 self._quick_read = self._decoder.decode
@@ -247,12 +250,25 @@ def _check_readable(task: str, required: dict[str, Any]) -> None:
         try:
             info = type_info(kind)
         except TypeError:
-            # The decoder refuses it, with its reason.
+            # The decoder refuses it: see `_unsupported`.
             continue
         if isinstance(info, CustomType) and not is_readable(info.cls):
             found = Unquoted(f"of type {getattr(kind, '__name__', kind)}")
             needed = "a type that JSON can be read as; see docs/tasks.md"
             raise BadInput(f"parameter {name} of task {task}", found, needed=needed)
+
+
+def _unsupported(task: str, kinds: dict[str, Any], error: TypeError) -> BadInput:
+    """The error for an annotation that msgspec does not support; it names the parameter."""
+    what, kind = f"parameters of task {task}", "another"
+    for name, hint in kinds.items():
+        try:
+            _decoder_of(hint)
+        except TypeError as found:
+            what, kind, error = f"parameter {name} of task {task}", inspect.formatannotation(hint), found
+            break
+    reason = str(error).partition(" - type `")[0]
+    return BadInput(what, Unquoted(f"of type {kind}"), needed=f"a type that JSON can be read as ({reason})")
 
 
 def _told(what: str, error: msgspec.DecodeError) -> BadInput:
