@@ -4,6 +4,7 @@ from collections.abc import Hashable, Iterable, Sized
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from enum import Enum
+from functools import partial
 from numbers import Number
 from pathlib import Path, PurePosixPath
 from sqlite3 import Connection
@@ -227,3 +228,36 @@ def test_an_annotation_that_json_cannot_tell_apart_is_refused_by_the_name_of_its
 
     with pytest.raises(BadInput, match=r"parameter value of task work is of type .* must be a type .*\(.*\)"):
         Signature("work", function)
+
+
+def test_an_annotation_that_is_unknown_here_leaves_the_others_as_they_are():
+    """Such as one that is imported for type checkers alone: its value is that of JSON."""
+
+    def work(ctx: "Context", when: datetime, frame=None): ...
+
+    work.__annotations__ |= {"frame": "DataFrame", "return": "DataFrame"}
+    signature = Signature("work", work)
+
+    assert signature.context == ("ctx", Context)
+    read = signature.read('{"when":"2026-11-15T01:02:03Z","frame":[1]}')
+    assert read == {"when": datetime(2026, 11, 15, 1, 2, 3, tzinfo=UTC), "frame": [1]}
+    with pytest.raises(BadInput, match="argument when of task work"):
+        signature.write(("soon",), {})
+
+
+def test_a_partial_and_an_object_have_the_annotations_of_what_they_call():
+    """But not those of arguments that are bound."""
+
+    def work(ctx: Context | None, when: datetime, size: Size) -> None: ...
+
+    class Worker:
+        count: int = 0
+
+        def __call__(self, when: datetime) -> None: ...
+
+    now = datetime.now(UTC)
+    for function in (partial(work, None, size=Size(1)), partial(partial(work), None, size=Size(1)), Worker()):
+        signature = Signature("work", function)
+        data = signature.write((now,), {})
+        assert (signature.context, signature.read(data)["when"]) == (None, now)
+    assert Signature("work", partial(work)).context == ("ctx", Context)

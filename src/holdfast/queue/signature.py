@@ -3,7 +3,8 @@
 import inspect
 import re
 from collections.abc import Callable, Container, Iterable
-from functools import cached_property
+from functools import cached_property, partial
+from types import SimpleNamespace
 from typing import Any, get_args, get_origin, get_type_hints
 
 import msgspec
@@ -29,6 +30,8 @@ from .encoding import (
 from .options import JobOptions
 
 _CONTEXTS = {kind.__name__: kind for kind in (Context, AsyncContext)}
+# What an annotation raises that names something unknown here, such as an import for type checkers alone.
+_UNRESOLVED = (NameError, TypeError, AttributeError, SyntaxError)
 # From the arguments of a call to its data; None: use `Signature.write`.
 QuickWrite = Callable[[tuple[Any, ...], dict[str, Any]], str | None]
 
@@ -38,8 +41,9 @@ class Signature:
 
     def __init__(self, name: str, function: Callable[..., Any]) -> None:
         self._name = name
-        hints = _hints(function)
         signature = inspect.signature(function)
+        # Without those that a partial has bound.
+        hints = {word: kind for word, kind in _hints(function).items() if word in signature.parameters}
         # The name of the parameter that gets the context, and its kind.
         self.context = _context(name, function, hints)
         kept = [p for p in signature.parameters.values() if not self.context or p.name != self.context[0]]
@@ -294,7 +298,7 @@ def _names(data: Body) -> Iterable[str]:
 
 def _context(name: str, function: Callable[..., Any], hints: dict[str, Any]) -> tuple[str, type] | None:
     """The parameter that gets the context; a second one, or one of the wrong kind, is refused."""
-    kinds = {word: _context_kind(hint) for word, hint in hints.items() if word != "return"}
+    kinds = {word: _context_kind(hint) for word, hint in hints.items()}
     found = [(word, kind) for word, kind in kinds.items() if kind is not None]
     if not found:
         return None
@@ -374,14 +378,32 @@ def _never(_args: tuple[Any, ...], _kwargs: dict[str, Any]) -> None:
 
 
 def _hints(function: Callable[..., Any]) -> dict[str, Any]:
+    """The annotations of a function, each as its type; those that cannot be resolved are left out.
+
+    Then the values are those of JSON. But a context is recognised by its name.
+    """
+    function = _annotated(function)
     try:
-        return get_type_hints(inspect.unwrap(function))
-    except (NameError, TypeError):
-        # Annotations that cannot be resolved are ignored: the values are those of JSON. But a context is
-        # recognised by its name.
-        raw = getattr(inspect.unwrap(function), "__annotations__", {})
-        named = {word: _CONTEXTS.get(_context_name(str(text))) for word, text in raw.items()}
-        return {word: kind for word, kind in named.items() if kind is not None}
+        return get_type_hints(function)
+    except _UNRESOLVED:
+        raw = getattr(function, "__annotations__", {})
+        found = {word: _hint(function, hint) for word, hint in raw.items()}
+        return {word: kind for word, kind in found.items() if kind is not None}
+
+
+def _annotated(function: Any) -> Any:
+    """The function that has the annotations: the one that a partial, or an object with `__call__`, calls."""
+    while isinstance(function := inspect.unwrap(function), partial):
+        function = function.func
+    return function if inspect.isroutine(function) else type(function).__call__
+
+
+def _hint(function: Callable[..., Any], hint: Any) -> Any:
+    alone = SimpleNamespace(__annotations__={"one": hint})
+    try:
+        return get_type_hints(alone, getattr(function, "__globals__", {}))["one"]
+    except _UNRESOLVED:
+        return _CONTEXTS.get(_context_name(str(hint)))
 
 
 def _context_name(text: str) -> str:
