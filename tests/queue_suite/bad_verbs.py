@@ -4,6 +4,8 @@ import math
 from collections.abc import Iterable
 from typing import Any
 
+import pytest
+
 from holdfast.core.errors import BadInput
 from holdfast.queue.queue import ClaimedJob, Queue
 
@@ -42,10 +44,15 @@ def _answers(job: ClaimedJob) -> Iterable[Row]:
         yield row("delay", job.retry, duration)
     for name in NO_NAMES:
         yield row("task", job.add, name)
+    wrong: list[Any] = [7, False, ValueError, Thing()]
+    for error in wrong:
+        yield row("error", job.done, error=error)
+        yield row("error", job.fail, error)
+    yield row("error", job.fail, None)
 
 
 def test_bad_answers_are_refused_and_the_job_is_still_held(queue: Queue) -> None:
-    """Progress, leases, delays and children."""
+    """Progress, leases, delays, children and errors."""
     queue.add("work")
     job = take(queue)
 
@@ -53,6 +60,14 @@ def test_bad_answers_are_refused_and_the_job_is_still_held(queue: Queue) -> None
         assert not_refused(_answers(job), BadInput) == []
 
     assert job.done().state == "FINISHED"
+
+
+@pytest.mark.parametrize("reason", [ValueError("away"), "away"], ids=["error", "text"])
+def test_the_reason_of_a_retry_may_be_an_error(queue: Queue, reason: Any) -> None:
+    """Its text is kept, as that of a `Retry` that a handler raises."""
+    queue.add("work")
+
+    assert take(queue).retry("1s", reason=reason).errors[-1].error == "away"
 
 
 def _updates(queue: Queue, job: Any) -> Iterable[Row]:

@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from ..core.bounds import ERROR_BYTES
 from ..core.durations import duration_ms
-from ..core.errors import HoldfastError
+from ..core.errors import BadInput, HoldfastError
 from .options import Duration
 
 E = TypeVar("E", bound=BaseException)
@@ -64,6 +64,8 @@ def described(error: BaseException | str) -> tuple[str, str]:
     """The text of an error, and the end of its traceback."""
     if isinstance(error, str):
         return storable(error), ""
+    if not isinstance(error, BaseException):
+        raise BadInput("error", error, needed="text or an exception")
     text = "".join(traceback.format_exception_only(error)).strip()
     if isinstance(error, Failed):
         text = str(error) or "failed"

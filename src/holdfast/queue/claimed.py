@@ -189,7 +189,9 @@ class Holding:
         return self._answer(Code.FAILED, error=text, traceback=trace)
 
     def _retry(self, delay_ms: int | None, *, counts: bool, reason: str) -> QueueRequest[Job]:
-        return self._answer(Code.RETRY, delay_ms=delay_ms, counts=counts, error=storable(reason))
+        return self._answer(
+            Code.RETRY, delay_ms=delay_ms, counts=bool(counts), error=storable(str(reason or ""))
+        )
 
     def _release(self, *, begun: bool = False) -> QueueRequest[Job]:
         self._check_open("release")
