@@ -98,10 +98,14 @@ def _lists(queue: Queue) -> Iterable[Row]:
         yield row("job id", queue.jobs, after=job)
         yield row("job id", queue.jobs, parent=job)
     yield row("domain", queue.jobs, domain=7)
+    for name in NO_NAMES:
+        if name is not None:
+            yield row("task", queue.jobs, task=name)
+            yield row("schedule", queue.jobs, schedule=name)
 
 
 def test_bad_questions_are_refused(queue: Queue) -> None:
-    """State, limit, page and domain."""
+    """State, limit, page, domain and names."""
     assert not_refused(_lists(queue), BadInput) == []
 
 
@@ -143,6 +147,11 @@ def _schedules(queue: Queue) -> Iterable[Row]:
     yield row("exactly one", queue.schedule, "s", "work")
     yield row("exactly one", queue.schedule, "s", "work", every=60, cron="* * * * *")
     yield row("priority", queue.schedule, "s", "work", every=60, priority=2_000)
+    for name in NO_NAMES:
+        yield row("schedule", queue.unschedule, name)
+        yield row("schedule", queue.pause_schedule, name)
+        yield row("schedule", queue.run_schedule, name)
+        yield row("worker", queue.stop_worker, name)
     yield row("prepared call", queue.schedule, "s", queue.call("work"), every=60, priority=7)
 
 

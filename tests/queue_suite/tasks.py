@@ -97,6 +97,18 @@ def test_options_go_with_the_task_and_then_with_the_call(queue: Queue) -> None:
     assert (other.max_attempts, other.priority, other.run_at) == (5, 900, START_MS + MINUTE_MS)
 
 
+def test_the_jobs_of_a_task_are_listed_by_the_task_or_its_name(queue: Queue) -> None:
+    """As they are claimed and paused."""
+
+    @queue.task
+    def resize() -> None: ...
+
+    job = resize.add()
+    queue.add("other")
+
+    assert queue.jobs(task=resize) == queue.jobs(task="resize") == [job.get()]
+
+
 def test_an_option_that_is_none_is_not_given(queue: Queue) -> None:
     """However the call is made, the job has what the decorator says."""
 

@@ -231,7 +231,7 @@ class AsyncQueue(BaseQueue):
     async def jobs(
         self,
         *,
-        task: str | None = None,
+        task: Any = None,
         state: str | None = None,
         domain: Key | None = None,
         parent: Any = None,

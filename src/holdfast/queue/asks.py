@@ -16,7 +16,7 @@ from ..core.bounds import (
     MIN_LEASE_MS,
     PAGE_JOBS,
 )
-from ..core.checks import check_body, check_command, check_key, check_new, check_whole
+from ..core.checks import check_body, check_command, check_key, check_name, check_new, check_whole
 from ..core.creating import alike
 from ..core.durations import duration_ms, moment_ms
 from ..core.errors import BadInput, JobFailed, NotFound, Timeout
@@ -251,16 +251,19 @@ def schedule(
 
 def unschedule(name: str, *, tenant: str) -> QueueRequest[None]:
     """Remove a schedule."""
+    check_name("schedule", name)
     return QueueRequest(c.DeleteSchedule(name=name, tenant=tenant), same)
 
 
 def pause_schedule(name: str, *, tenant: str, on: bool) -> QueueRequest[Schedule]:
     """Pause a schedule, or resume it."""
+    check_name("schedule", name)
     return QueueRequest(c.PauseSchedule(name=name, tenant=tenant, on=bool(on)), same)
 
 
 def run_schedule(name: str, *, tenant: str) -> QueueRequest[list[int]]:
     """Add the job of a schedule now."""
+    check_name("schedule", name)
     return QueueRequest(RunSchedule(name=name, tenant=tenant), same)
 
 
@@ -271,6 +274,7 @@ def workers() -> QueueRequest[list[Worker]]:
 
 def stop_worker(name: str) -> QueueRequest[None]:
     """Ask a worker to end."""
+    check_name("worker", name)
     return QueueRequest(StopWorker(name=name), same)
 
 
@@ -324,6 +328,10 @@ def jobs(tenant: str, *, after: Any, limit: int, **fields: Any) -> QueueRequest[
             fields["state"] = State(str(state).upper())
         except ValueError:
             raise BadInput("state", state, needed=f"one of {', '.join(State)}") from None
+    if fields.get("task") is not None:
+        fields["task"] = task_name(fields["task"])
+    if fields.get("schedule") is not None:
+        check_name("schedule", fields["schedule"])
     if fields.get("domain") is not None:
         fields["domain"] = key_bytes("domain", fields["domain"])
     if fields.get("parent_id") is not None:

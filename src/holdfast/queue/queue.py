@@ -232,7 +232,7 @@ class Queue(BaseQueue):
     def jobs(
         self,
         *,
-        task: str | None = None,
+        task: Any = None,
         state: str | None = None,
         domain: Key | None = None,
         parent: Any = None,
