@@ -318,6 +318,11 @@ def test_query_answers_sql_over_the_jobs(client):
         "select a.name, b.name from jobs a join jobs b on a.jobID = b.jobID where b.name like 'A'"
     ) == [["a", "a"]]
     assert rows("select name from jobs where jobID = 'x' or name = 'nobody' or state = 'BAD'") == []
+    # As SQLite compares: an id with text, and the other columns by the collation that is asked for.
+    for value in (f"'{first}'", f"' {first} '", f"'{second}', '{first}', '', null, x'31'"):
+        assert rows(f"select name from jobs where name <> 'b' and jobID in ({value})") == [["a"]]
+    assert rows("select name from jobs where name = 'B' collate nocase") == [["b"]]
+    assert rows("select count(*) from jobs where state = 'runqueued' collate nocase") == [[1]]
     assert rows("select 1, 2.5, null, 'x'") == [[1, 2.5, None, "x"]]
 
 

@@ -34,7 +34,6 @@ SCHEMA = (
 )
 _DATA = 7
 # The columns that a search can use, by number.
-_BY = {1: 1, 2: 2, 3: 3}
 _BY_ID, _BY_STATE, _BY_NAME = 1, 2, 3
 
 # None of these makes large values from small ones, or reads anything but its arguments.
@@ -73,7 +72,7 @@ class Search:
                 eponymous=True,
                 eponymous_only=True,
                 read_only=True,
-                use_bestindex_object=False,
+                use_bestindex_object=True,
             )
             connection.authorizer = _authorized
             connection.set_progress_handler(self._is_late, _STEPS)
@@ -102,10 +101,8 @@ class Search:
     def jobs(self, by: int, value: Any) -> Iterator[Job]:
         """The jobs that may match, by age."""
         if by == _BY_ID:
-            found = (
-                self.txn.load([value]).get(value) if isinstance(value, int) and 0 < value <= MAX_ID else None
-            )
-            yield from (job for job in (found,) if job is not None and job.tenant == self.tenant)
+            found = self.txn.load([job_id]) if 0 < (job_id := _as_id(value)) <= MAX_ID else {}
+            yield from (job for job in found.values() if job.tenant == self.tenant)
             return
         query = JobFilter(tenant=self.tenant)
         if by == _BY_STATE:
@@ -171,18 +168,15 @@ class _Table:
     def __init__(self, search: Search) -> None:
         self._search = search
 
-    def BestIndex(self, constraints: Any, _orders: Any) -> Any:  # noqa: N802
+    def BestIndexObject(self, info: Any) -> bool:  # noqa: N802
         """Choose one column with an equality constraint, preferably the id; SQLite checks the others."""
-        usable = {
-            column: at
-            for at, (column, operator) in enumerate(constraints)
-            if column in _BY and operator == apsw.SQLITE_INDEX_CONSTRAINT_EQ
-        }
-        for column, cost in ((1, 1.0), (3, 1_000.0), (2, 10_000.0)):
+        usable = {info.get_aConstraint_iColumn(at): at for at in range(info.nConstraint) if _finds(info, at)}
+        for column, cost in ((_BY_ID, 1.0), (_BY_NAME, 1_000.0), (_BY_STATE, 10_000.0)):
             if column in usable:
-                used = [0 if at == usable[column] else None for at in range(len(constraints))]
-                return used, _BY[column], "", False, cost
-        return None
+                info.set_aConstraintUsage_argvIndex(usable[column], 1)
+                info.idxNum, info.estimatedCost = column, cost
+                break
+        return True
 
     def Open(self) -> "_Cursor":  # noqa: N802
         return _Cursor(self._search)
@@ -217,6 +211,24 @@ class _Cursor:
 
     def Close(self) -> None:  # noqa: N802
         self._jobs = iter(())
+
+
+def _finds(info: Any, at: int) -> bool:
+    """Whether a constraint compares a column that a search can use, and as a search does."""
+    return bool(
+        info.get_aConstraint_usable(at)
+        and info.get_aConstraint_iColumn(at) in (_BY_ID, _BY_STATE, _BY_NAME)
+        and info.get_aConstraint_op(at) == apsw.SQLITE_INDEX_CONSTRAINT_EQ
+        and info.get_aConstraint_collation(at) == "BINARY"
+    )
+
+
+def _as_id(value: Any) -> int:
+    """The id that a value may equal, also a text or a float; 0: none. SQLite compares the two again."""
+    try:
+        return int(value)
+    except (TypeError, ValueError, OverflowError):
+        return 0
 
 
 def _authorized(action: int, first: str | None, second: str | None, *_: str | None) -> int:
