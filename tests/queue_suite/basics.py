@@ -272,7 +272,7 @@ def test_why_says_what_a_job_waits_for(queue: Queue) -> None:
     assert "not due until 2026-11-15T14:00:00.000Z" in later.why()
     assert "waits for a worker" in ready.why()
     assert "has been running since" in taken.why()
-    assert "'narrow' holds it back: 1 of 1 run already" in held.why()
+    assert "'narrow' holds it back: 1 of 1 run already; 1 of its jobs is HELD." in held.why()
     queue.pause("ready")
     assert "'ready' is paused" in ready.why()
     queue.cancel(ready)

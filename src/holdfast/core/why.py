@@ -79,7 +79,7 @@ def _held(job: Job, facts: Facts) -> str:
         elif limit.rate is not None:
             at_ms = next_start_ms(limit, domain, now_ms=facts.now_ms)
             text += f": {limit.rate:g} starts a second, the next at {iso(at_ms)}"
-        text += f"; {domain.held:,} wait behind it"
+        text += f"; {counted(domain.held, 'of its jobs is', 'of its jobs are')} HELD"
     return f"{text}.{_blocked(job, facts)}"
 
 
