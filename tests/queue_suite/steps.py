@@ -2,8 +2,10 @@
 
 import asyncio
 import threading
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 import pytest
@@ -55,6 +57,45 @@ def test_a_step_is_done_once_in_the_life_of_a_job(queue: Queue, clock: MovedCloc
     assert calls == ["order", "untold"]
     assert job.result() == [True, ["a", None]]
     assert (queue.steps(job), job.get().steps) == ({}, 0)
+
+
+def test_a_step_may_be_whatever_can_be_called(queue: Queue) -> None:
+    """A partial, an object, a class, a function that returns an awaitable: by the type that each gives."""
+    bought = Bought(7, datetime(2026, 1, 2, tzinfo=UTC))
+
+    def order(number: int, unknown: Any = None) -> Bought:
+        return Bought(number, bought.at)
+
+    class Shop:
+        def __call__(self, number: int) -> Bought:
+            return order(number)
+
+    def later(number: int) -> Awaitable[Bought]:
+        return asyncio.sleep(0, order(number))
+
+    def soon(number: int) -> Coroutine[Any, Any, Bought]:
+        return asyncio.sleep(0, order(number))
+
+    order.__annotations__["unknown"] = "NotKnownHere"
+    called: list[Callable[..., Any]] = [
+        order,
+        partial(order),
+        Shop(),
+        partial(Bought, at=bought.at),
+        later,
+        soon,
+    ]
+
+    @queue.task
+    async def buy(ctx: AsyncContext) -> Any:
+        found = [await ctx.step(f"step {at}", fn, 7) for at, fn in enumerate(called)]
+        found.append(await ctx.step("class", Bought, 7, bought.at))
+        return [one == bought for one in found]
+
+    job = buy.add()
+    take(queue).run()
+
+    assert job.result() == [True] * 7
 
 
 def test_two_calls_of_one_step_at_once_share_its_result(queue: Queue) -> None:

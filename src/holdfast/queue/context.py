@@ -6,10 +6,11 @@ neither part of the job's data nor an argument of `add`.
 
 import inspect
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import AbstractContextManager
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar, Unpack, get_type_hints, overload
+from functools import partial
+from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar, Unpack, get_args, get_origin, overload
 
 import msgspec
 
@@ -21,6 +22,7 @@ from ..core.job import Job
 from . import asks
 from .asks import QueueRequest
 from .claimed import Holding
+from .definition import annotations_of
 from .encoding import encode_result, from_json_type
 from .options import JobOptions
 
@@ -221,10 +223,15 @@ def read_step(name: str, fn: Callable[..., Any], text: str) -> Any:
 
 
 def _returned(fn: Callable[..., Any]) -> Any:
+    """The type that a call returns, or that its awaitable gives; a class returns itself."""
+    while isinstance(fn, partial):
+        fn = fn.func
+    kind = fn if isinstance(fn, type) else annotations_of(fn)[0].get("return", Any)
+    if get_origin(kind) in (Awaitable, Coroutine):
+        kind = get_args(kind)[-1]
     try:
-        kind = get_type_hints(inspect.unwrap(fn)).get("return", Any)
         msgspec.json.Decoder(kind)
-    except (NameError, TypeError, AttributeError):
+    except TypeError:
         # Without a useful annotation the JSON value is returned as it is.
         return Any
     return kind

@@ -1,4 +1,4 @@
-"""The arguments of a task's decorator: its function, its options, and how the function is called.
+"""The arguments of a task's decorator: its function with its annotations, its options, and how it is called.
 
 Two functions with one task name are a mistake: jobs of the first would be run by the second. One function
 that is defined again is not. That happens when
@@ -12,8 +12,9 @@ that is defined again is not. That happens when
 import inspect
 import sys
 from collections.abc import Callable, Iterable
-from types import CodeType
-from typing import Any, Literal, NamedTuple, TypedDict
+from functools import partial
+from types import CodeType, SimpleNamespace
+from typing import Any, Literal, NamedTuple, TypedDict, get_type_hints
 
 from ..core.bounds import CLAIM_JOBS
 from ..core.checks import check_whole
@@ -84,6 +85,39 @@ def check_not_taken(name: str, new: Definition, known: Definition | None) -> Non
     if known is not None and not new.may_replace(known):
         needed = f"another name: {known.qualname} at {known.place} is that task already"
         raise BadInput("task", name, needed=f"{needed} (this is {new.qualname} at {new.place})")
+
+
+# The annotations of a function
+
+# What an annotation raises that names something unknown here, such as an import for type checkers alone.
+_UNKNOWN = (NameError, TypeError, AttributeError, SyntaxError)
+
+
+def annotations_of(function: Callable[..., Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The annotations of a function by name: those that are known here as types, the others as they are."""
+    function = _annotated(function)
+    try:
+        return get_type_hints(function), {}
+    except _UNKNOWN:
+        raw = getattr(function, "__annotations__", {})
+    found = {word: _known(function, hint) for word, hint in raw.items()}
+    known = {word: kind for word, kind in found.items() if kind is not None}
+    return known, {word: hint for word, hint in raw.items() if word not in known}
+
+
+def _annotated(function: Any) -> Any:
+    """The function that has the annotations: the one that a partial, or an object with `__call__`, calls."""
+    while isinstance(function := inspect.unwrap(function), partial):
+        function = function.func
+    return function if inspect.isroutine(function) else type(function).__call__
+
+
+def _known(function: Callable[..., Any], hint: Any) -> Any:
+    alone = SimpleNamespace(__annotations__={"one": hint})
+    try:
+        return get_type_hints(alone, getattr(function, "__globals__", {}))["one"]
+    except _UNKNOWN:
+        return None
 
 
 # How a function is called

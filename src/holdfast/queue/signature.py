@@ -3,9 +3,8 @@
 import inspect
 import re
 from collections.abc import Callable, Container, Iterable
-from functools import cached_property, partial
-from types import SimpleNamespace
-from typing import Any, get_args, get_origin, get_type_hints
+from functools import cached_property
+from typing import Any, get_args, get_origin
 
 import msgspec
 from msgspec.inspect import CustomType, type_info
@@ -16,6 +15,7 @@ from ..core.errors import BadInput, Unquoted
 from ..core.following import NO_ARGUMENTS
 from ..core.job import Body, Job
 from .context import AsyncContext, Context
+from .definition import annotations_of
 from .encoding import (
     PLAIN,
     changes,
@@ -30,8 +30,6 @@ from .encoding import (
 from .options import JobOptions
 
 _CONTEXTS = {kind.__name__: kind for kind in (Context, AsyncContext)}
-# What an annotation raises that names something unknown here, such as an import for type checkers alone.
-_UNRESOLVED = (NameError, TypeError, AttributeError, SyntaxError)
 # From the arguments of a call to its data; None: use `Signature.write`.
 QuickWrite = Callable[[tuple[Any, ...], dict[str, Any]], str | None]
 
@@ -378,32 +376,13 @@ def _never(_args: tuple[Any, ...], _kwargs: dict[str, Any]) -> None:
 
 
 def _hints(function: Callable[..., Any]) -> dict[str, Any]:
-    """The annotations of a function, each as its type; those that cannot be resolved are left out.
+    """The annotations of a function that are known here, and contexts, which are recognised by their names.
 
-    Then the values are those of JSON. But a context is recognised by its name.
+    Other values are those of JSON.
     """
-    function = _annotated(function)
-    try:
-        return get_type_hints(function)
-    except _UNRESOLVED:
-        raw = getattr(function, "__annotations__", {})
-        found = {word: _hint(function, hint) for word, hint in raw.items()}
-        return {word: kind for word, kind in found.items() if kind is not None}
-
-
-def _annotated(function: Any) -> Any:
-    """The function that has the annotations: the one that a partial, or an object with `__call__`, calls."""
-    while isinstance(function := inspect.unwrap(function), partial):
-        function = function.func
-    return function if inspect.isroutine(function) else type(function).__call__
-
-
-def _hint(function: Callable[..., Any], hint: Any) -> Any:
-    alone = SimpleNamespace(__annotations__={"one": hint})
-    try:
-        return get_type_hints(alone, getattr(function, "__globals__", {}))["one"]
-    except _UNRESOLVED:
-        return _CONTEXTS.get(_context_name(str(hint)))
+    known, unknown = annotations_of(function)
+    named = {word: _CONTEXTS.get(_context_name(str(text))) for word, text in unknown.items()}
+    return known | {word: kind for word, kind in named.items() if kind is not None}
 
 
 def _context_name(text: str) -> str:
