@@ -175,6 +175,22 @@ def test_a_parent_of_many_children_releases_them_all(queue: Queue) -> None:
     assert queue.jobs() == []
 
 
+def test_a_parent_that_expires_meanwhile_releases_all_its_children_too(
+    queue: Queue, clock: MovedClock
+) -> None:
+    """It has finished the run that added them, and the first of them are queued already."""
+    parent = _parent(queue, expires="1m")
+    new = tuple(c.NewJob(task="child", parent_id=parent.id) for _ in range(1_200))
+    born = ask(queue, c.Add(jobs=new, hold=hold_of(parent)))
+    parent.done()
+    clock.advance(MINUTE_MS)
+    upkeep(queue)
+    assert state_of(queue, parent.id) == State.FAILED
+    upkeep(queue)
+
+    assert sorted(job.id for job in take_all(queue)) == born
+
+
 # ── how children end ─────────────────────────────────────────────────────────────────────────────
 
 

@@ -93,7 +93,8 @@ def go_on(batch: Batch) -> bool:
         chore = msgspec.json.decode(raw, type=Chore)
         if kind == "release":
             parent = batch.find(int(subject))
-            if parent is not None and parent.place == Place.PAUSED:
+            # Also if it has expired meanwhile. But one that was requeued queues them with its next finish.
+            if parent is not None and parent.place in (Place.PAUSED, Place.DONE):
                 release(batch, parent)
             else:
                 note(batch, name, None)
