@@ -8,7 +8,7 @@ from functools import partial
 from numbers import Number
 from pathlib import Path, PurePosixPath
 from sqlite3 import Connection
-from typing import Any, NewType, Protocol, runtime_checkable
+from typing import Any, NewType, Protocol, TypedDict, Unpack, runtime_checkable
 
 import pytest
 from hypothesis import example, given
@@ -32,6 +32,10 @@ class Size:
 @dataclass
 class Point:
     x: int
+
+
+class Options(TypedDict):
+    width: int
 
 
 class Order(BaseModel):
@@ -261,3 +265,23 @@ def test_a_partial_and_an_object_have_the_annotations_of_what_they_call():
         data = signature.write((now,), {})
         assert (signature.context, signature.read(data)["when"]) == (None, now)
     assert Signature("work", partial(work)).context == ("ctx", Context)
+
+
+def test_arguments_that_have_no_parameter_are_read_by_the_annotation_of_the_rest():
+    """Each of them; one of another type is refused by its name."""
+
+    def work(count: int = 0, **times: datetime): ...
+
+    signature, now = Signature("work", work), datetime.now(UTC)
+
+    assert signature.read(signature.write((1,), {"start": now})) == {"count": 1, "start": now}
+    with pytest.raises(BadInput, match=r"argument start of task work is of type int.* of type datetime"):
+        signature.write((), {"start": 7})
+
+
+def test_an_annotation_of_the_rest_for_type_checkers_alone_is_left_to_them():
+    """Such as the options of a `TypedDict`: the values are those of JSON."""
+
+    def work(**options: Unpack[Options]): ...
+
+    assert Signature("work", work).read('{"width":"7"}') == {"width": "7"}

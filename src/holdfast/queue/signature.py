@@ -49,6 +49,8 @@ class Signature:
         named = [p for p in kept if _has_name(name, p)]
         self.names = [p.name for p in named]
         self.extras = len(named) < len(kept)
+        # Decodes each argument that `**rest` takes.
+        self._extra = _extra_decoder(hints.get(kept[-1].name, Any)) if self.extras else None
         self._kinds = [hints.get(p.name, Any) for p in named]
         self._one = self._kinds[0] if len(named) == 1 else None
         self.whole = self._one is Job
@@ -163,7 +165,15 @@ class Signature:
             self._check_names(_names(data))
             raise _told(f"arguments of task {self._name}", error) from None
         named = {name: value for name in self.names if (value := getattr(values, name)) is not msgspec.UNSET}
-        return msgspec.json.decode(data) | named if self.extras else named
+        return named if self._extra is None else named | self._decode_extras(self._extra, data)
+
+    def _decode_extras(self, decoder: "msgspec.json.Decoder[Any]", data: Body) -> dict[str, Any]:
+        """Decode the arguments that `**rest` takes, by its annotation."""
+        return {
+            name: _decode_along(decoder, f"argument {name} of task {self._name}", raw)
+            for name, raw in msgspec.json.decode(data, type=dict[str, msgspec.Raw]).items()
+            if name not in self.names
+        }
 
     def _wrong_call(self, why: str) -> BadInput:
         """The error of a call whose arguments do not match the parameters; `why`: in the words of Python."""
@@ -234,7 +244,7 @@ class BatchSignature(Signature):
         return _decode_along(self._item, f"item of task {self._name}", data)
 
 
-def _decode_along(decoder: "msgspec.json.Decoder[Any]", what: str, data: Body) -> Any:
+def _decode_along(decoder: "msgspec.json.Decoder[Any]", what: str, data: Body | msgspec.Raw) -> Any:
     """Decode data by an annotation: JSON, or bytes as they are."""
     try:
         return msgspec.convert(data, decoder.type) if isinstance(data, bytes) else decoder.decode(data)
@@ -244,6 +254,14 @@ def _decode_along(decoder: "msgspec.json.Decoder[Any]", what: str, data: Body) -
 
 def _decoder_of(kind: Any) -> "msgspec.json.Decoder[Any]":
     return msgspec.json.Decoder(kind, dec_hook=from_json_type)
+
+
+def _extra_decoder(kind: Any) -> "msgspec.json.Decoder[Any]":
+    try:
+        return _decoder_of(kind)
+    except TypeError:
+        # Such as `Unpack[Options]`, which is for type checkers.
+        return _decoder_of(Any)
 
 
 def _check_readable(task: str, required: dict[str, Any]) -> None:
