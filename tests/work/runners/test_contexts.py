@@ -1,5 +1,7 @@
 """Handlers in warm contexts: what they get, what they return, and how contexts are shared."""
 
+import select
+
 import pytest
 
 from holdfast.core.job import Code
@@ -104,6 +106,25 @@ def test_a_context_ends_after_its_jobs_and_after_an_error(walled):
     assert [result.body for result in run(walled, short, [b"1", b"2", b"3"])] == ["1", "2", "1"]
     assert [result.body for result in run(walled, plain, [b"fail", b"2"])] == [None, "2"]
     assert [result.body for result in run(walled, plain, [b"3"])] == ["1"]
+
+
+@pytest.mark.parametrize("act", ["os._exit(3)", "os.write(4, b'junk')", "os.close(4)"])
+@pytest.mark.parametrize("before_each", ["", "pass"])
+def test_a_context_that_broke_while_it_was_idle_is_not_used(runner, act, before_each):
+    """Its process has ended, or written something after its last reply: the next jobs have a new one."""
+    body = f"""
+import os, threading
+if data == 0: threading.Thread(target=lambda: (go.wait(0.1), {act})).start()
+return data
+"""
+    what = handler("python", body, before="import threading\ngo = threading.Event()", before_each=before_each)
+    run(runner, what, [b"0"])
+    [idle] = runner._contexts._idle.values()
+    assert select.select([idle._child._replies], [], [], 30)[0]
+
+    found = run(runner, what, [b"1", b"2"])
+
+    assert [(result.exit_code, result.body) for result in found] == [(200, "1"), (200, "2")]
 
 
 @pytest.mark.parametrize("lang", ["python", "node", "shell"])

@@ -99,14 +99,20 @@ class ChildProcess:
         charge = Charge(max(self._cpu_ms() - cpu_before, 0.0), (monotonic_s() - started_s) * 1000)
         self._read_output(output)
         output.close()
-        if not self.is_silent():
+        self._read_more()
+        if self._buffer:
             raise ContextFailed(INVALID_RESPONSE, "more than one reply to a request")
         return reply, charge
 
-    def is_silent(self) -> bool:
-        """Whether it has written nothing since its last reply, as it should."""
-        self._buffer += _read_some(self._replies) or b""
-        return not self._buffer
+    def is_usable(self) -> bool:
+        """Whether it still runs, and has written nothing since its last reply, as it should."""
+        return not self._read_more() and not self._buffer
+
+    def _read_more(self) -> bool:
+        """Read bytes after a reply; returns whether the process has ended, or closed its end."""
+        data = _read_some(self._replies)
+        self._buffer += data or b""
+        return data == b""
 
     def _converse(
         self,

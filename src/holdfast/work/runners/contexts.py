@@ -60,7 +60,7 @@ class WarmContext(Protocol):
         """How many more jobs it may run; 0: it must be closed."""
 
     def is_clean(self) -> bool:
-        """Whether it can run another job of a batch."""
+        """Whether it can run another job."""
 
     def fail(self) -> None:
         """Have it closed instead of used again."""
@@ -106,8 +106,8 @@ class ProcessContext:
         return self._options.context_jobs - self._jobs
 
     def is_clean(self) -> bool:
-        """Whether it can run another job: it has written no reply that no request asked for."""
-        return not self._has_failed and self._child.is_silent()
+        """Whether it can run another job: it runs, and has written no reply that no request asked for."""
+        return not self._has_failed and self._child.is_usable()
 
     def fail(self) -> None:
         """Have it closed instead of used again."""
@@ -235,7 +235,8 @@ class ContextPool:
             if context is not None:
                 self._remove(context)
                 self._busy.add(context)
-        if context is not None and context.jobs_left() > 0:
+        # Its process may have ended since, or have written something.
+        if context is not None and context.jobs_left() > 0 and context.is_clean():
             return context
         if context is not None:
             self._drop(context)
