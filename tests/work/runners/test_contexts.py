@@ -84,6 +84,40 @@ def test_an_exception_is_an_error_with_its_traceback(walled):
     assert exits.error == "SystemExit: 3"
 
 
+@pytest.mark.parametrize(
+    ("lang", "body", "error"),
+    [
+        ("python", "return float('nan')", "ValueError: Out of range float"),
+        ("python", "return '\\udcff'", "UnicodeEncodeError"),
+        ("python", "raise ValueError('a\\udcff')", "ValueError: a?"),
+        ("python", "class E(Exception):\n  def __str__(self): return 1 / 0\nraise E", "E: its text cannot"),
+        ("node", "throw ''", "an empty value was thrown"),
+        ("node", "throw new Error('\\ud83d')", "Error: "),
+    ],
+)
+def test_an_error_that_is_hard_to_tell_is_told(walled, lang, body, error):
+    """What JSON cannot say, an empty error, one without a text: the job has an error all the same."""
+    [result] = run(walled, handler(lang, body))
+
+    assert (result.exit_code, result.error[: len(error)]) == (500, error)
+
+
+def test_only_json_is_decoded(walled):
+    """NaN and Infinity are words, not numbers; and text in a result stays as it is."""
+    found = run(
+        walled, handler("python", "return [data]"), [b"NaN", b"-Infinity", "é\U0001f600".encode(), b"1e3"]
+    )
+
+    assert [value(result) for result in found] == [["NaN"], ["-Infinity"], ["é\U0001f600"], [1000.0]]
+
+
+def test_a_handler_may_replace_its_standard_output(walled):
+    """Its context goes on."""
+    found = run(walled, handler("python", "import sys\nsys.stdout = None\nreturn data"), [b"1", b"2"])
+
+    assert [result.body for result in found] == ["1", "2"]
+
+
 def test_a_context_is_reused_and_never_shared_by_tenants(walled):
     """Tasks with the same eid share a context; other tasks and other tenants have their own."""
     count = "seen.append(data)\nreturn len(seen)"

@@ -358,6 +358,8 @@ import os
 if data == 0: os.write(4, b'junk\\n')
 if data == 1: os.write(4, b'{"number": 99}\\n')
 if data == 2: os.close(4)
+if data == 4: os.write(4, b'{"number": 2, "base64": "a"}\\n')
+if data == 5: os.write(4, b'{"number": 2, "result": "\\xff"}\\n')
 return 7
 """,
         "node": """
@@ -365,18 +367,22 @@ const fs = require('fs')
 if (data === 0) fs.writeSync(4, 'junk\\n')
 if (data === 1) fs.writeSync(4, '{"number": 99}\\n')
 if (data === 2) fs.closeSync(4)
+if (data > 3) fs.writeSync(4, '[]\\n')
 return 7
 """,
-        "shell": "read n\ncase $n in 0) kill -9 $PPID;; 1) kill -9 -1;; 2) kill -9 $$;; 3) echo 7 >&3;; esac",
+        "shell": """
+read n
+case $n in 0) kill -9 $PPID;; 1) kill -9 -1;; 2) kill -9 $$;; 3) echo 7 >&3;; *) exit 9;; esac
+""",
     }
 
-    found = run(walled, handler(lang, body[lang]), [b"0", b"1", b"2", b"3"])
+    found = run(walled, handler(lang, body[lang]), [b"0", b"1", b"2", b"4", b"5", b"3"])
 
-    assert [result.exit_code for result in found] == [500, 500, 500, 200]
-    assert found[3].body == "7"
+    assert [result.exit_code for result in found] == [500] * 5 + [200]
+    assert found[5].body == "7"
     assert all(
         result.error.startswith(("INVALID_RESPONSE", "EXITED", "OSError", "Error", "exit status"))
-        for result in found[:3]
+        for result in found[:5]
     )
 
 

@@ -92,15 +92,16 @@ class JsonDialect:
             return None
         try:
             found = _decode_reply(buffer[:end])
-        except BAD_JSON as error:
+            raw, text = base64.b64decode(found.base64), bytes(found.result).decode()
+        except (*BAD_JSON, ValueError) as error:
             raise ContextFailed(INVALID_RESPONSE, f"a reply that cannot be decoded: {error}") from None
         del buffer[: end + 1]
         _check_number(number, found.number)
         if found.error:
             return Reply(ERROR, None, found.error, found.traceback)
         if found.base64:
-            return _limited(OK, base64.b64decode(found.base64))
-        return read_result(bytes(found.result).decode())
+            return _limited(OK, raw)
+        return read_result(text)
 
 
 def _line(**fields: Any) -> bytes:

@@ -58,10 +58,17 @@ async function answer(request) {
   return {};
 }
 
+// Half of a surrogate pair is no text, and the reply could not be decoded.
+function wellFormed(text) {
+  return text.toWellFormed ? text.toWellFormed() : text;
+}
+
 function describe(error) {
-  if (!(error instanceof Error) && !(error && error.stack)) return { error: String(error), traceback: '' };
+  if (!(error instanceof Error) && !(error && error.stack)) {
+    return { error: wellFormed(String(error)) || 'an empty value was thrown', traceback: '' };
+  }
   const frames = String(error.stack).split('\n').filter((line) => !line.includes(__filename));
-  return { error: `${error.name}: ${error.message}`, traceback: frames.join('\n') };
+  return { error: wellFormed(`${error.name}: ${error.message}`), traceback: wellFormed(frames.join('\n')) };
 }
 
 function writeAll(text) {

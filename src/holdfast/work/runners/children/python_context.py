@@ -74,6 +74,11 @@ def run_script(code: CodeType | None) -> None:
         exec(code, names)
 
 
+def refuse_constant(name: str) -> None:
+    """Take NaN and Infinity for the text that they are: JSON has neither."""
+    raise ValueError(name)
+
+
 def decode(request: Scripts) -> tuple[str | bytes, Any]:
     """The payload of a job as it is, and as the JSON value that it may be."""
     if "base64" in request:
@@ -81,7 +86,7 @@ def decode(request: Scripts) -> tuple[str | bytes, Any]:
         return raw, raw
     text: str = request["payload"]
     try:
-        return text, json.loads(text)
+        return text, json.loads(text, parse_constant=refuse_constant)
     except ValueError:
         return text, text.removesuffix("\n")
 
@@ -111,7 +116,10 @@ def answer(request: Scripts) -> dict[str, Any]:
 
 def describe(error: BaseException) -> dict[str, str]:
     """The reply for an error, with the frames of the handler only."""
-    text = str(error)
+    try:
+        text = str(error)
+    except Exception:
+        text = "its text cannot be read"
     frames = traceback.TracebackException.from_exception(error)
     while frames.stack and frames.stack[0].filename == OWN_FILE:
         frames.stack.pop(0)
@@ -126,10 +134,15 @@ def reply_to(line: bytes) -> bytes:
     request = json.loads(line)
     try:
         fields = answer(request)
-        reply = json.dumps({"number": request["number"], **fields}, separators=(",", ":"))
+        return encode({"number": request["number"], **fields})
     except BaseException as error:
-        reply = json.dumps({"number": request["number"], **describe(error)})
-    return reply.encode(errors="replace") + b"\n"
+        return encode({"number": request["number"], **describe(error)}, errors="replace")
+
+
+def encode(reply: dict[str, Any], errors: str = "strict") -> bytes:
+    """A reply as a line. What UTF-8 and JSON do not have, such as lone surrogates and NaN, is refused."""
+    text = json.dumps(reply, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    return text.encode(errors=errors) + b"\n"
 
 
 def write_all(data: bytes) -> None:
@@ -147,8 +160,8 @@ def main() -> None:
             for stream in (sys.stdout, sys.stderr):
                 try:
                     stream.flush()
-                except (OSError, ValueError):
-                    pass  # closed by the handler
+                except (OSError, ValueError, AttributeError):
+                    pass  # closed or replaced by the handler
             write_all(reply)
 
 
