@@ -177,6 +177,27 @@ def test_scripts_around_a_batch(walled, lang):
     assert [int(float(n)) for n in found] == [1, 1, 12, 12]
 
 
+@pytest.mark.parametrize("script", ["before", "before_each"])
+@pytest.mark.parametrize("text", ["mkdir -p sub; cd sub", "set -e", "IFS=,; set -eu", "set -- a b"])
+def test_scripts_of_a_shell_do_not_break_it(runner, script, text):
+    """Whatever they set, its jobs run, each with its own status."""
+    body = "read n; false && true; exit $n"
+
+    found = run(runner, handler("shell", body, **{script: text}), [b"65", b"75", b"0", b"1", b"65"])
+
+    assert [result.exit_code for result in found] == [400, 100, 200, 500, 400]
+
+
+def test_options_and_the_folder_of_a_script_hold_in_its_jobs(walled):
+    """`set -e` ends a job at the first command that fails, and `cd` is where it runs."""
+    body = "pwd; read n; [ $n = 0 ]; echo went on"
+
+    found = run(walled, handler("shell", body, before="mkdir sub; cd sub; set -e"), [b"1", b"0"])
+
+    assert [result.lines for result in found] == [("/job/sub",), ("/job/sub", "went on")]
+    assert [result.exit_code for result in found] == [500, 200]
+
+
 def test_the_time_of_scripts_is_charged_to_the_jobs(walled):
     """Of `before` a hundredth of it, of `before_each` and `after_each` a half for each of two jobs."""
     spend = "import time\nend = time.process_time() + {}\nwhile time.process_time() < end: pass"

@@ -10,8 +10,14 @@
 #     source  run the script NAME in this shell, or with the interpreter
 #     run     run the script NAME for a job: the bytes are its standard input, REST is "ID ATTEMPT TASK"
 
-holdfast_dir=./.holdfast
+# What scripts do to this shell must not break it: `cd` and `set --` do not, and `set -e` holds only in jobs.
+holdfast_dir=$PWD/.holdfast
+holdfast_errexit=
 mkdir -p "$holdfast_dir"
+
+holdfast_source() {
+    . "$holdfast_dir/$holdfast_name"
+}
 
 holdfast_reply() {
     if [ -s "$holdfast_dir/reply" ]; then
@@ -30,11 +36,14 @@ while IFS=' ' read -r holdfast_verb holdfast_number holdfast_name holdfast_bytes
         ;;
     source)
         if [ $# -eq 0 ]; then
-            . "$holdfast_dir/$holdfast_name" </dev/null 3<&- 4>&-
+            [ -z "$holdfast_errexit" ] || set -e
+            holdfast_source </dev/null 3<&- 4>&-
         else
             "$@" "$holdfast_dir/$holdfast_name" </dev/null 3<&- 4>&-
         fi
         echo "$holdfast_number $? 0" >&4
+        case $- in *e*) holdfast_errexit=1 ;; *) holdfast_errexit= ;; esac
+        set +e
         ;;
     run)
         head -c "$holdfast_bytes" <&3 >"$holdfast_dir/payload" 4>&-
@@ -44,7 +53,8 @@ while IFS=' ' read -r holdfast_verb holdfast_number holdfast_name holdfast_bytes
             export JOB_ATTEMPT="${holdfast_rest%% *}" JOB_TASK="${holdfast_rest#* }"
             exec <"$holdfast_dir/payload" 3>"$holdfast_dir/reply" 4>&-
             if [ $# -eq 0 ]; then
-                . "$holdfast_dir/$holdfast_name"
+                [ -z "$holdfast_errexit" ] || set -e
+                holdfast_source
             else
                 exec "$@" "$holdfast_dir/$holdfast_name"
             fi
