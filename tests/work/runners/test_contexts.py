@@ -216,6 +216,27 @@ def test_the_time_of_scripts_is_charged_to_the_jobs(walled):
     assert all(result.wall_ms >= 200 for result in results)
 
 
+BURN = "import time\nuntil = time.process_time() + 0.15\nwhile time.process_time() < until: pass\n"
+HELPER = f"""
+import subprocess, sys
+code = {BURN!r}.replace("\\n", "\\n ")
+code = "import sys\\nfor line in sys.stdin:\\n " + code + "\\n print(line, flush=True)"
+helper = subprocess.Popen([sys.executable, "-c", code], stdin=-1, stdout=-1, text=True, bufsize=1)
+"""
+ASK = "helper.stdin.write('x\\n')\nhelper.stdout.readline()\nhelper.stdout.readline()\n"
+
+
+@pytest.mark.parametrize("work", [BURN, ASK], ids=["in the handler", "in the helper"])
+def test_the_cpu_limit_of_a_job_is_its_own_beside_a_helper(runner, work):
+    """A process that `before` has started: what it or earlier jobs have used counts for no later job."""
+    what = handler("python", work + "return 1", before=HELPER, cpu_ms=600)
+
+    found = run(runner, what, [b"1"] * 8)
+
+    assert [result.error for result in found] == [""] * 8
+    assert all(0 < result.cpu_ms < 500 for result in found)
+
+
 def test_a_bad_handler_is_refused_with_its_reason(walled):
     """A syntax error, a `before` that fails, a language that is not there: 500 BAD_HANDLER for every job."""
     bad = [

@@ -30,7 +30,7 @@ from .records import (
     Charge,
     ContextFailed,
 )
-from .usage import Usage, measure, process_cpu_ms, processes_of, processes_of_user
+from .usage import Usage, children_of, measure, process_cpu_ms, processes_of, processes_of_user
 
 R = TypeVar("R")
 # Takes a whole reply off the buffer, or returns None; the number of bytes is that of an earlier call.
@@ -75,8 +75,10 @@ class ChildProcess:
         # Reply bytes that were read; the process that runs the handlers, once it has replied.
         self._buffer = bytearray()
         self._interpreter = 0
-        # The CPU time that the request has used when it was last measured.
+        # The CPU time that the request has used when it was last measured; and what other processes than the
+        # interpreter had used at its first measurement, None before that.
         self.last_cpu_ms = 0.0
+        self._others_cpu_ms: float | None = None
         self._cancelled = False
         self._closed = False
 
@@ -92,11 +94,11 @@ class ChildProcess:
         Raises `ContextFailed` if a limit is exceeded, the process ends, or the reply is too large.
         """
         started_s, cpu_before = monotonic_s(), self._cpu_ms()
+        self.last_cpu_ms, self._others_cpu_ms = 0.0, None
         reply = self._converse(request, read, allowance, output, cpu_before)
-        if not self._interpreter:
-            # The innermost process: nothing of the handler runs before the first reply.
-            self._interpreter = processes_of(self._process.pid)[-1]
-        charge = Charge(max(self._cpu_ms() - cpu_before, 0.0), (monotonic_s() - started_s) * 1000)
+        self._interpreter = self._interpreter or self._find_interpreter()
+        cpu_ms = max(self._cpu_ms() - cpu_before, self.last_cpu_ms)
+        charge = Charge(cpu_ms, (monotonic_s() - started_s) * 1000)
         self._read_output(output)
         output.close()
         self._read_more()
@@ -184,7 +186,10 @@ class ChildProcess:
     def _check(self, allowance: Allowance, cpu_before: float) -> None:
         """Raise `ContextFailed` if the processes use more than they may."""
         usage = self.usage()
-        self.last_cpu_ms = max(usage.cpu_ms - cpu_before, 0.0)
+        if self._others_cpu_ms is None:
+            # Processes that `before` or earlier jobs have left are not this request's.
+            self._others_cpu_ms = usage.cpu_ms - self._cpu_ms()
+        self.last_cpu_ms = max(usage.cpu_ms - self._others_cpu_ms - cpu_before, 0.0)
         if self.last_cpu_ms > allowance.cpu_ms:
             raise ContextFailed(CPU_LIMIT, f"more than {allowance.cpu_ms / 1000:g} s of CPU time")
         if usage.memory_bytes > allowance.memory_bytes:
@@ -195,6 +200,13 @@ class ChildProcess:
     def usage(self) -> Usage:
         """What its processes use now."""
         return measure(processes_of(self._process.pid))
+
+    def _find_interpreter(self) -> int:
+        """The first process behind the walls; scripts may have started others beside and below it."""
+        pid: int = self._process.pid
+        for _ in range(WALL_PROCESSES if self._plan.isolation.bwrap else 0):
+            pid = next(iter(children_of(pid)), pid)
+        return pid
 
     def _cpu_ms(self) -> float:
         """The CPU time of the interpreter so far; that of the whole start before its first reply."""

@@ -28,11 +28,12 @@ def processes_of(root: int) -> list[int]:
     while rest:
         pid = rest.pop()
         found.append(pid)
-        rest += _children_of(pid)
+        rest += children_of(pid)
     return found
 
 
-def _children_of(pid: int) -> list[int]:
+def children_of(pid: int) -> list[int]:
+    """The children of a process, oldest first; none where it has ended."""
     children: list[int] = []
     try:
         with os.scandir(f"/proc/{pid}/task") as tasks:
