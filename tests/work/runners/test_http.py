@@ -10,10 +10,11 @@ import pytest
 
 from holdfast.work.runners import public_address
 from holdfast.work.runners.isolation import Isolation
+from holdfast.work.runners.records import HandlerJob, RunEvents
 from holdfast.work.runners.runner import HandlerRunner
 from holdfast.work.runners.settings import RunnerSettings
 
-from .running import handler, run
+from .running import handler, replying, run
 
 
 class _Server(http.server.ThreadingHTTPServer):
@@ -214,6 +215,60 @@ def test_the_limit_of_a_job_is_its_own(runner):
         (context,) = runner._contexts._idle.values()
 
         assert (context._connection.sock.gettimeout(), server.connections) == (18.5, 1)
+
+
+def test_a_short_limit_holds_after_a_long_one(runner):
+    """A body that comes byte by byte is ended at the limit of its own job, not at that of an earlier one."""
+
+    class Dripping(http.server.BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_POST(self) -> None:
+            payload = self.rfile.read(int(self.headers["Content-Length"]))
+            self.send_response(200)
+            self.send_header("Transfer-Encoding", "chunked")
+            self.end_headers()
+            try:
+                while payload == b"drip\n":
+                    self.wfile.write(b"1\r\nx\r\n")
+                    time.sleep(0.01)
+                self.wfile.write(b"0\r\n\r\n")
+            except OSError:
+                pass  # ended, as it should be
+
+        def log_message(self, *words) -> None:
+            pass
+
+    with replying(Dripping) as url:
+        what = handler("http", url, timeout_ms=20_000)
+        quick, slow = run(runner, what, [b"1", b"drip"], limits_ms=[0, 400])
+
+    assert quick.exit_code == 200
+    assert (slow.error.partition(":")[0], slow.wall_ms < 10_000) == ("ETIMEDOUT", True)
+
+
+@pytest.mark.parametrize("batch", [False, True])
+def test_a_cancelled_request_is_told_as_such(runner, batch):
+    """It is not taken for one that timed out, which would cost all jobs of a batch an attempt."""
+    arrived = threading.Event()
+
+    def answer(_, payload):
+        arrived.set()
+        return None if payload.startswith(b"0") else (200, "text/plain", b"")
+
+    with served(answer) as server:
+        jobs = [HandlerJob(id=n, task="t", payload=b"%d" % n) for n in range(2)]
+        results = []
+        events = RunEvents(lambda job: True, lambda job, result: results.append(result))
+        what = handler("http", server.url, batch=batch)
+        thread = threading.Thread(target=runner.run, args=(what, jobs, events))
+        thread.start()
+        arrived.wait(30)
+        runner.cancel((0, 0))
+        thread.join(30)
+
+    found = [result.error.partition(":")[0] for result in results]
+    assert found == (["CANCELLED", "CANCELLED"] if batch else ["CANCELLED", ""])
 
 
 def test_the_limit_holds_while_the_host_is_looked_up(runner, monkeypatch):

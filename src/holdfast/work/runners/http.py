@@ -8,6 +8,7 @@ batch    one request for all jobs, a line for each; the response has a line for 
 
 import errno
 import http.client
+import math
 import re
 import socket
 import ssl
@@ -28,6 +29,7 @@ from .public_address import FORBIDDEN_ADDRESS, ForbiddenAddress, open_public
 from .records import (
     BAD_HANDLER,
     BATCH_ERROR,
+    CANCELLED,
     ERROR,
     INVALID_RESPONSE,
     NO_RESPONSE,
@@ -59,10 +61,11 @@ class HttpContext:
         self._is_prepared = self._has_failed = False
         self._connection: http.client.HTTPConnection | None = None
         self._origin: tuple[str, str] = ("", "")
-        # When the request that runs must end; whether a timer checks that; whether it was ended.
+        # When the request that runs must end; when a timer checks that; whether it was ended.
         self._deadline_s: float | None = None
-        self._has_timer = False
+        self._timer_s = math.inf
         self._is_late = False
+        self._is_cancelled = False
 
     def jobs_left(self) -> int:
         """How many more jobs it may run; 0: it must be closed."""
@@ -70,8 +73,8 @@ class HttpContext:
         return 0 if is_old or self._has_failed else self._options.context_jobs - self._jobs
 
     def is_clean(self) -> bool:
-        """Whether it can run another job: always, as each request gets a connection that works."""
-        return True
+        """Whether it can run another job: unless it was cancelled, as each gets a connection that works."""
+        return not self._is_cancelled
 
     def fail(self) -> None:
         """Have it closed instead of used again."""
@@ -145,11 +148,13 @@ class HttpContext:
         self._is_late = False
         self._start_deadline(timeout_ms / 1000)
         try:
+            self._check_ended()
             reused = self._connect(parts, timeout_ms)
             try:
                 return self._exchange(parts, payload)
             except (http.client.RemoteDisconnected, ConnectionResetError, BrokenPipeError):
-                if not reused or self._is_late:
+                self._check_ended()
+                if not reused:
                     raise
             # The server had closed the connection that was kept open.
             self._disconnect()
@@ -159,6 +164,8 @@ class HttpContext:
             raise _TransportError(FORBIDDEN_ADDRESS, str(error)) from None
         except (OSError, http.client.HTTPException) as error:
             self._disconnect()
+            if self._is_cancelled:
+                raise _TransportError(CANCELLED, "the job was cancelled") from None
             raise _TransportError(TIMEOUT_CODE if self._is_late else transport_code(error)) from None
         finally:
             self._deadline_s = None
@@ -183,10 +190,14 @@ class HttpContext:
         sock.settimeout(timeout_ms / 1000)
         self._connection.sock = sock
         self._origin = origin
-        if self._is_late:
-            # It was ended before there was a connection to end.
-            raise TimeoutError
+        # It may have been ended before there was a connection to end.
+        self._check_ended()
         return False
+
+    def _check_ended(self) -> None:
+        """Raise `TimeoutError` if the request was ended."""
+        if self._is_late or self._is_cancelled:
+            raise TimeoutError
 
     def _exchange(self, parts: SplitResult, payload: bytes) -> Requested:
         connection = self._connection
@@ -206,18 +217,22 @@ class HttpContext:
     def _start_deadline(self, wait_s: float) -> None:
         """Set when the request must end. One timer serves many requests: a timer for each would pile up."""
         self._deadline_s = monotonic_s() + wait_s
-        if not self._has_timer:
-            self._has_timer = True
-            self._timers.after(wait_s, self._check_deadline)
+        if self._deadline_s < self._timer_s:
+            self._set_timer(self._deadline_s)
 
-    def _check_deadline(self) -> None:
-        self._has_timer = False
+    def _set_timer(self, at_s: float) -> None:
+        self._timer_s = at_s
+        self._timers.after(at_s - monotonic_s(), lambda: self._check_deadline(at_s))
+
+    def _check_deadline(self, timer_s: float) -> None:
+        if timer_s != self._timer_s:
+            return  # there is an earlier one
+        self._timer_s = math.inf
         deadline_s = self._deadline_s
         if deadline_s is None:
             return
-        if (left_s := deadline_s - monotonic_s()) > 0:
-            self._has_timer = True
-            self._timers.after(left_s, self._check_deadline)
+        if deadline_s > monotonic_s():
+            self._set_timer(deadline_s)
         else:
             self._abort()
 
@@ -234,6 +249,7 @@ class HttpContext:
 
     def cancel(self) -> None:
         """End the request that runs."""
+        self._is_cancelled = self._has_failed = True
         self._abort()
 
     def _disconnect(self) -> None:
