@@ -247,6 +247,49 @@ def test_a_short_limit_holds_after_a_long_one(runner):
     assert (slow.error.partition(":")[0], slow.wall_ms < 10_000) == ("ETIMEDOUT", True)
 
 
+@pytest.mark.parametrize("head", [b"Content-Length: 100\r\n", b"Transfer-Encoding: chunked\r\n"])
+def test_a_body_that_breaks_off_is_no_result(runner, head):
+    """A server that dies in the middle of its response: the job runs again."""
+
+    class Dying(http.server.BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers["Content-Length"]))
+            self.wfile.write(b"HTTP/1.1 200 OK\r\n" + head + b"\r\n64\r\n200 half")
+
+        def log_message(self, *words) -> None:
+            pass
+
+    with replying(Dying) as url:
+        [single] = run(runner, handler("http", url))
+        [batched] = run(runner, handler("http", url, batch=True))
+
+    assert (single.exit_code, single.error.partition(":")[0]) == (500, "ECONNRESET")
+    assert (batched.exit_code, batched.error.partition(":")[0]) == (500, "ECONNRESET")
+
+
+def test_a_body_without_a_length_that_takes_too_long_is_no_result(runner):
+    """Its connection is ended at the time limit, which is not the end of the body."""
+
+    class Endless(http.server.BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers["Content-Length"]))
+            self.wfile.write(b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n")
+            try:
+                while True:
+                    self.wfile.write(b"x")
+                    time.sleep(0.01)
+            except OSError:
+                pass  # ended, as it should be
+
+        def log_message(self, *words) -> None:
+            pass
+
+    with replying(Endless) as url:
+        [result] = run(runner, handler("http", url, timeout_ms=300))
+
+    assert (result.exit_code, result.error.partition(":")[0]) == (500, "ETIMEDOUT")
+
+
 @pytest.mark.parametrize("batch", [False, True])
 def test_a_cancelled_request_is_told_as_such(runner, batch):
     """It is not taken for one that timed out, which would cost all jobs of a batch an attempt."""

@@ -212,6 +212,10 @@ class HttpContext:
             if size > DATA_BYTES:
                 self._disconnect()
                 raise _TransportError(RESULT_LIMIT)
+        # The library takes a connection that ended too early for the end of the body.
+        self._check_ended()
+        if response.length:
+            raise http.client.IncompleteRead(b"", response.length)
         return response.status, response.headers.get_content_type(), b"".join(chunks)
 
     def _start_deadline(self, wait_s: float) -> None:
@@ -283,7 +287,7 @@ def transport_code(error: BaseException) -> str:
         return TIMEOUT_CODE
     if isinstance(error, socket.gaierror):
         return "ENOTFOUND"
-    if isinstance(error, http.client.RemoteDisconnected):
+    if isinstance(error, http.client.RemoteDisconnected | http.client.IncompleteRead):
         return "ECONNRESET"
     number = error.errno if isinstance(error, OSError) else None
     return errno.errorcode.get(number or 0, BATCH_ERROR)
