@@ -60,6 +60,8 @@ class HttpContext:
         self._jobs = 0
         self._is_prepared = self._has_failed = False
         self._connection: http.client.HTTPConnection | None = None
+        # Kept apart: the connection forgets it when a response says that it is the last.
+        self._socket: socket.socket | None = None
         self._origin: tuple[str, str] = ("", "")
         # When the request that runs must end; when a timer checks that; whether it was ended.
         self._deadline_s: float | None = None
@@ -188,7 +190,7 @@ class HttpContext:
             self._connection = http.client.HTTPConnection(host, port)
         self._connection.auto_open = 0
         sock.settimeout(timeout_ms / 1000)
-        self._connection.sock = sock
+        self._connection.sock = self._socket = sock
         self._origin = origin
         # It may have been ended before there was a connection to end.
         self._check_ended()
@@ -243,9 +245,7 @@ class HttpContext:
     def _abort(self) -> None:
         """End a request that takes too long, or whose job was cancelled."""
         self._is_late = True
-        connection = self._connection
-        sock = None if connection is None else connection.sock
-        if sock is not None:
+        if (sock := self._socket) is not None:
             try:
                 sock.shutdown(socket.SHUT_RDWR)
             except OSError:
@@ -259,7 +259,7 @@ class HttpContext:
     def _disconnect(self) -> None:
         if self._connection is not None:
             self._connection.close()
-            self._connection = None
+            self._connection = self._socket = None
 
     def close(self) -> None:
         """Close the connection."""
