@@ -191,7 +191,16 @@ def test_scripts_around_a_batch_are_urls(runner):
     assert failed.error.startswith("BAD_HANDLER: before_each: status 503")
 
 
-@pytest.mark.parametrize("url", ["http://a..b/", f"http://{'a' * 64}.example/", "http://127.0.0.1:1/ü"])
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://a..b/",
+        f"http://{'a' * 64}.example/",
+        "http://127.0.0.1:1/ü",
+        "http://127.0.0.1:1/a b",
+        "http://127.0.0.1:1/a\nhttp://127.0.0.1:1/b",
+    ],
+)
 def test_a_url_that_cannot_be_sent_fails_its_jobs(runner, url):
     """As others that are no URLs do."""
     [result] = run(runner, handler("http", url))

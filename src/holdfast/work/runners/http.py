@@ -43,6 +43,8 @@ from .settings import RunnerSettings
 
 READ_BYTES = 1 << 16
 _LEADING_NUMBER = re.compile(rb"\s*(\d{1,9})(?!\d)")
+# Characters that cannot be sent in a request line.
+_BLANK = re.compile(r"[\x00-\x20\x7f]")
 HEADERS = {"Content-Type": "text/plain; charset=utf-8", "User-Agent": "holdfast", "Accept": "*/*"}
 Requested = tuple[int, str, bytes]
 
@@ -295,6 +297,8 @@ def transport_code(error: BaseException) -> str:
 
 def _parse(url: str, hosts: Sequence[str]) -> SplitResult:
     try:
+        if (blank := _BLANK.search(url.strip())) is not None:
+            raise ValueError(f"{blank[0]!r} must be percent-encoded")
         parts = urlsplit(url.strip())
         _ = parts.port
         (parts.hostname or "").encode("idna")
