@@ -1,5 +1,7 @@
 """`holdfast handler`: code goes into the store, comes back, is run here, rolled back and deleted."""
 
+import os
+
 
 def test_a_handler_is_set_read_listed_rolled_back_and_deleted(shell):
     """From a file, from --body and from standard input; each is a new version."""
@@ -28,6 +30,7 @@ def test_handlers_are_refused_by_name(shell):
         "handler", "set", "t", "--lang", "node", "--body", "", code=2
     )
     shell.refused("handler", "set", "t", "file", "--lang", "node", "--body", "x", code=2)
+    assert "nofile: No such file" in shell.refused("handler", "set", "t", "nofile", "--lang", "node", code=2)
     shell.ok("handler", "set", "t", "--lang", "node", "--body", "x")
     for verb in ("get", "delete", "rollback", "run"):
         assert "no handler 'u'" in shell.refused("handler", verb, "u", code=3)
@@ -51,3 +54,12 @@ def test_a_handler_is_run_here(shell):
     shell.ok("handler", "set", "bad", "--lang", "cobol", "--body", "x")
     bad = shell.run("handler", "run", "bad")
     assert (bad.code, "BAD_HANDLER" in bad.err) == (7, True)
+
+
+def test_a_payload_of_any_bytes_is_run_as_typed(shell):
+    """As a job's data may be any bytes; an argument need not be UTF-8."""
+    shell.ok("handler", "set", "t", "--lang", "python", "--body", "return list(data)")
+
+    said = shell.ok("handler", "run", "t", os.fsdecode(b"\xff\x01"))
+
+    assert said.out == "[255,1]\n"

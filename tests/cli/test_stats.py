@@ -65,4 +65,13 @@ def test_no_file_and_no_jobs(shell):
 
     assert shell.ok("stats", empty).lines == ["no jobs"]
     shell.refused("stats", code=2)
-    assert shell.run("stats", shell.folder / "missing").code != 0
+    assert "missing: No such file" in shell.refused("stats", shell.folder / "missing", code=2)
+
+
+def test_a_compressed_file_that_is_damaged(shell):
+    """It is named, whether it is no gzip, breaks off, or has wrong bytes."""
+    whole = gzip.compress(b"{}\n" * 1000)
+    damaged = {"none.gz": b"plain", "half.gz": whole[:-9], "bad.gz": whole[:10] + b"\xff" * 20}
+    for name, content in damaged.items():
+        (shell.folder / name).write_bytes(content)
+        assert f"{name}: " in shell.refused("stats", shell.folder / name, code=2)

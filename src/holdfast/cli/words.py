@@ -4,6 +4,7 @@ import json
 import os
 import re
 import sys
+from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 import click
@@ -156,6 +157,14 @@ def stdin() -> IO[bytes]:
     if sys.stdin is None or sys.stdin.closed:
         raise click.UsageError("standard input is closed")
     return sys.stdin.buffer
+
+
+def open_input(name: str, *, option: str = "") -> IO[bytes]:
+    """A file that an argument or an option names; raises `UsageError` if it cannot be opened."""
+    try:
+        return Path(name).open("rb")
+    except (OSError, ValueError) as error:
+        raise click.UsageError(f"{option} {name}: {getattr(error, 'strerror', error)}".lstrip()) from None
 
 
 def _typed(word: str) -> str:

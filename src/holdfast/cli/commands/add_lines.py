@@ -12,10 +12,7 @@ import stat
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
-
-import click
 
 from ...core.bounds import BATCH_BYTES, BATCH_JOBS, DATA_BYTES
 from ...core.checks import check_new
@@ -23,7 +20,7 @@ from ...core.counting import counted
 from ...core.errors import BadInput, HoldfastError
 from ..output import emit, note, progress, say
 from ..session import Session
-from ..words import Description, json_text, stdin
+from ..words import Description, json_text, open_input, stdin
 
 if TYPE_CHECKING:
     from ...core.commands import NewJob
@@ -96,20 +93,13 @@ def _opened(name: str) -> Iterator[tuple[IO[bytes], int]]:
         with _copied(stdin()) as copy:
             yield copy
         return
-    with _found(name) as source:
+    with open_input(name, option="--file") as source:
         about = os.fstat(source.fileno())
         if stat.S_ISREG(about.st_mode):
             yield source, about.st_size
             return
         with _copied(source) as copy:
             yield copy
-
-
-def _found(name: str) -> IO[bytes]:
-    try:
-        return Path(name).open("rb")
-    except (OSError, ValueError) as error:
-        raise click.UsageError(f"--file {name}: {getattr(error, 'strerror', error)}") from None
 
 
 @contextmanager

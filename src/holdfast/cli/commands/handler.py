@@ -1,7 +1,8 @@
 """`holdfast handler`: sets, reads, lists, runs, rolls back and deletes the handlers in a store."""
 
 import json
-from pathlib import Path
+import os
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -9,7 +10,7 @@ import click
 from ..exits import Exit
 from ..output import answer, emit, note, say, since, table
 from ..session import Session, now_ms, settings
-from ..words import stdin
+from ..words import open_input, stdin
 
 if TYPE_CHECKING:
     from ...core.handler import Handler
@@ -64,7 +65,8 @@ def set_handler(session: Session, /, *, task: str, file: str | None, lang: str, 
 def _text(file: str | None) -> str:
     from ...core.errors import BadInput
 
-    raw = stdin().read() if file in (None, "-") else Path(str(file)).read_bytes()
+    with nullcontext(stdin()) if file in (None, "-") else open_input(str(file)) as source:
+        raw = source.read()
     try:
         return raw.decode()
     except UnicodeDecodeError:
@@ -156,7 +158,7 @@ def run_handler(
     PAYLOAD is what it gets, {} if there is none; - reads it from standard input. Its log goes to stderr, its
     result to stdout. The exit code is 7 if it does not end with 2xx.
     """
-    raw = (payload or "{}").encode() if payload != "-" else stdin().read()
+    raw = os.fsencode(payload or "{}") if payload != "-" else stdin().read()
     with session.existing() as queue:
         found = queue.handlers.get(task, version)
     result = _run_here(found, raw.removesuffix(b"\n"), runners)

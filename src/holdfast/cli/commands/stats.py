@@ -1,13 +1,15 @@
 """`holdfast stats`: rates, waits, durations and failures by task, from log files."""
 
 import gzip
-import sys
+import zlib
 from collections.abc import Iterator
-from pathlib import Path
+from contextlib import nullcontext
+from typing import IO
 
 import click
 
 from ..output import emit, note, say, span, table
+from ..words import open_input, stdin
 
 COLUMNS = (
     *("TENANT", "TASK", "ADDED", "RUNS", "PER S", "RETRIED", "LOST", "FAILED", "FAILED %"),
@@ -43,11 +45,15 @@ def stats(ctx: click.Context, /, *, files: tuple[str, ...], as_json: bool) -> No
 
 def _lines(files: tuple[str, ...]) -> Iterator[bytes]:
     for name in files:
-        if name == "-":
-            yield from sys.stdin.buffer
-            continue
-        with gzip.open(name) if name.endswith(".gz") else Path(name).open("rb") as file:
-            yield from file
+        with nullcontext(stdin()) if name == "-" else open_input(name) as file:
+            yield from _decompressed(name, file) if name.endswith(".gz") else file
+
+
+def _decompressed(name: str, file: IO[bytes]) -> Iterator[bytes]:
+    try:
+        yield from gzip.GzipFile(fileobj=file)
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise click.UsageError(f"{name}: {error}") from None
 
 
 def _row(record: dict[str, object]) -> tuple[str, ...]:
