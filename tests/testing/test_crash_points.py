@@ -32,6 +32,20 @@ def _application() -> Queue:
 
 
 @pytest.mark.parametrize("kill", [False, True], ids=["exception", "SIGKILL"])
+def test_only_the_jobs_that_a_scenario_returns_must_be_finished(kill):
+    """Others may wait for longer than a history takes, in either kind of crash."""
+    queue = holdfast.connect("memory://")
+
+    @queue.task()
+    def order() -> None:
+        queue.add("remind", delay="3d", unique="remind")
+
+    assert len(testing.crash_points(lambda: queue, lambda _: order.add(), kill=kill)) == 4
+    with pytest.raises(AssertionError, match="of remind is QUEUED, and must be FINISHED"):
+        testing.crash_points(lambda: queue, lambda _: str(order.add()), kill=kill)
+
+
+@pytest.mark.parametrize("kill", [False, True], ids=["exception", "SIGKILL"])
 def test_a_handler_that_is_right_survives_every_point(kill):
     """Before and after each of its commands, and those of the jobs that it makes."""
     seen: list[tuple[int, int]] = []

@@ -130,22 +130,28 @@ def _crashed(queue: Queue, scenario: Callable[[Queue], Any], point: CrashPoint) 
 
 def _killed(queue: Queue, scenario: Callable[[Queue], Any], point: CrashPoint) -> list[int]:
     """The same in a child process, killed at the point; this process has not opened the store yet."""
+    ours, theirs = os.pipe()
     with warnings.catch_warnings():
         # Other threads of this process may hold locks; the child uses none of them.
         warnings.simplefilter("ignore", DeprecationWarning)
         child = os.fork()
     if not child:
-        _play(queue, scenario, point)
+        _play(queue, scenario, point, theirs)
+    os.close(theirs)
+    with os.fdopen(ours) as told:
+        jobs = [int(job_id) for job_id in told]
     _, status = os.waitpid(child, 0)
     if not (os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL) and status:
         raise AssertionError(f"the process ended with status {status} before it was killed; see its stderr")
-    return []
+    return jobs
 
 
-def _play(queue: Queue, scenario: Callable[[Queue], Any], point: CrashPoint) -> None:
-    """Run the child process; it always exits here."""
+def _play(queue: Queue, scenario: Callable[[Queue], Any], point: CrashPoint, told: int) -> None:
+    """Run the child process, which writes the ids of its jobs to a descriptor; it always exits here."""
     try:
-        scenario(queue)
+        jobs = _handles(scenario(queue))
+        with os.fdopen(told, "w") as parent:
+            parent.writelines(f"{job_id}\n" for job_id in jobs)
         with _watched(queue, at=point, crash=lambda: os.kill(os.getpid(), signal.SIGKILL)):
             run_due(queue, advance=WITHIN)
         os._exit(0)
