@@ -107,7 +107,12 @@ def check_handler(handler: Handler) -> None:
         raise BadInput("body", "text with lone surrogates", needed="UTF-8 text") from None
     if size > bounds.HANDLER_BYTES:
         raise TooLarge("handler", f"{size:,} bytes", needed=f"at most {bounds.HANDLER_BYTES:,} bytes")
-    for name, value in asdict(handler.options).items():
+    check_options(handler.options)
+
+
+def check_options(options: RunnerOptions) -> None:
+    """Raise `BadInput` unless each number is within its bounds."""
+    for name, value in asdict(options).items():
         if name in _MOST:
             check_whole(name, value, 0, _MOST[name])
 

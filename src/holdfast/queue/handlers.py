@@ -1,6 +1,6 @@
 """`queue.handlers`: the handlers in the store for the tasks of a tenant."""
 
-from collections.abc import AsyncIterator, Awaitable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Iterator, Mapping
 from typing import Any, Protocol, TypedDict, TypeVar, Unpack
 
 from ..core.bounds import HANDLER_PAGE, PAGE_JOBS
@@ -52,15 +52,21 @@ def new_handler(task: Any, body: str, lang: str, options: HandlerOptions, *, ten
         raise BadInput("option", min(unknown), needed=f"one of {', '.join(_KNOWN)}")
     given: dict[str, Any] = dict(options)
     scripts = {name: given.pop(name) for name in _SCRIPTS if name in given}
-    for name, field in _DURATIONS.items():
-        if name in given:
-            given[field] = duration_ms(given.pop(name), name=name)
     made = Handler(
-        task=task_name(task), tenant=tenant, lang=lang, body=body, options=RunnerOptions(**given), **scripts
+        task=task_name(task), tenant=tenant, lang=lang, body=body, options=runner_options(given), **scripts
     )
     # Checked here and not only by the engine: a bad handler must not create the store.
     check_handler(made)
     return made
+
+
+def runner_options(given: Mapping[str, Any]) -> RunnerOptions:
+    """The options of a runner by their names in `set`, with durations as users write them."""
+    fields: dict[str, Any] = {
+        _DURATIONS.get(name, name): duration_ms(value, name=name) if name in _DURATIONS else value
+        for name, value in given.items()
+    }
+    return RunnerOptions(**fields)
 
 
 def _set(task: Any, body: str, lang: str, options: HandlerOptions, *, tenant: str) -> QueueRequest[Handler]:

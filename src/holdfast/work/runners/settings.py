@@ -14,17 +14,24 @@ memory_mb = 512               # the most that a handler may ask for
 import shutil
 import sys
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 
 from ...core.errors import BadInput
-from ...core.handler import RunnerOptions
+from ...core.handler import RunnerOptions, check_options
+from ...queue.handlers import runner_options
 from .records import MOST_OPTIONS
 
 SYSTEM_PATH = "/usr/local/bin:/usr/bin:/bin"
 # Languages with a bootstrap, or without a process, and so with a meaning of their own.
 PYTHON, NODE, SHELL, HTTP = "python", "node", "shell", "http"
+# What a handler may set for itself, and so what the operator may limit.
+LIMITS = (
+    *("timeout", "cpu", "memory_mb", "output_kb", "open_files"),
+    *("context_jobs", "context_age", "batch_size"),
+)
+AtLeastOne = Annotated[int, msgspec.Meta(ge=1)]
 
 
 class RunnerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -39,11 +46,11 @@ class RunnerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     interpreters: dict[str, tuple[str, ...]] = {}
     limits: RunnerOptions = MOST_OPTIONS
     # Processes of a context, and the size of its folder and of each file there.
-    processes: int = 32
-    folder_mb: int = 64
+    processes: AtLeastOne = 32
+    folder_mb: AtLeastOne = 64
     # Contexts that are kept while no job runs in them, and how long.
-    idle_contexts: int = 16
-    idle_s: float = 300.0
+    idle_contexts: Annotated[int, msgspec.Meta(ge=0)] = 16
+    idle_s: Annotated[float, msgspec.Meta(ge=0)] = 300.0
 
 
 def read_settings(path: str, *, private_hosts: bool = False) -> RunnerSettings:
@@ -56,18 +63,23 @@ def read_settings(path: str, *, private_hosts: bool = False) -> RunnerSettings:
     try:
         found = tomllib.loads(Path(path).read_text(encoding="utf-8")) if path else {}
         found = {"private_hosts": private_hosts} | found
+        limits = msgspec.convert(found.pop("limits", {}), dict[str, str | int | float])
         settings = msgspec.convert(found, RunnerSettings)
     except OSError as error:
         raise BadInput("runners", path, needed=f"a file that can be read ({error.strerror})") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, msgspec.ValidationError) as error:
         raise BadInput("runners", path, needed=f"TOML with the settings of runners ({error})") from None
-    most = {name: value or getattr(MOST_OPTIONS, name) for name, value in _numbers(settings.limits)}
-    return msgspec.structs.replace(settings, limits=msgspec.structs.replace(settings.limits, **most))
+    return msgspec.structs.replace(settings, limits=_read_limits(path, limits))
 
 
-def _numbers(options: RunnerOptions) -> list[tuple[str, Any]]:
-    values = msgspec.structs.asdict(options)
-    return [(name, value) for name, value in values.items() if not isinstance(value, bool)]
+def _read_limits(path: str, given: dict[str, Any]) -> RunnerOptions:
+    """The most that handlers may ask for; what is not given, or 0, is the default."""
+    if unknown := given.keys() - set(LIMITS):
+        raise BadInput(f"limit in {path}", min(unknown), needed=f"one of {', '.join(LIMITS)}")
+    options = runner_options(given)
+    check_options(options)
+    chosen = {name: value for name, value in msgspec.structs.asdict(options).items() if value}
+    return msgspec.structs.replace(MOST_OPTIONS, **chosen)
 
 
 def find_interpreters(settings: RunnerSettings, *, readable: bool) -> dict[str, tuple[str, ...]]:
