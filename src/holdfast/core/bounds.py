@@ -52,6 +52,8 @@ SUSPECT_CROWD = 16
 # are not taken into one batch.
 BATCH_JOBS = 10_000
 BATCH_BYTES = 64 * 1024 * 1024
+# A batch of this size is full: with one more job it could have more than BATCH_BYTES.
+FULL_BATCH_BYTES = BATCH_BYTES - DATA_BYTES
 PAGE_JOBS = 1_000
 
 MAX_RATE_PER_S = 1_000_000.0
@@ -129,6 +131,11 @@ HTTP_KEY_BYTES = 255
 HTTP_WAIT_S = 60.0
 # Idle connections are cheap and stay open; the limit is the open files of a process.
 HTTP_CONNECTIONS = 20_000
+
+# ── the gRPC server ────────────────────────────────────────────────────────────────────────────────
+
+# The largest message that a client may send: a batch of jobs with their names, keys and options.
+GRPC_REQUEST_BYTES = BATCH_BYTES + BATCH_JOBS * 4 * 1024
 
 # How much one round of upkeep does in a transaction, before other writers get their turn.
 UPKEEP_JOBS = 500

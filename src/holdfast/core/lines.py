@@ -4,10 +4,10 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
-from .bounds import BATCH_BYTES, BATCH_JOBS
+from .bounds import BATCH_JOBS, FULL_BATCH_BYTES
 from .commands import Add, NewJob
 from .errors import BadInput
-from .job import Body
+from .job import Body, size_of
 
 
 def check_line_names(tenant: str, task: str) -> None:
@@ -41,8 +41,8 @@ def adds_of_lines(tenant: str, task: str, lines: Iterable[str | bytes]) -> Itera
         if body is None:
             continue
         bodies.append(body)
-        size += len(body)
-        if len(bodies) >= BATCH_JOBS or size >= BATCH_BYTES:
+        size += size_of(body)
+        if len(bodies) >= BATCH_JOBS or size > FULL_BATCH_BYTES:
             yield _add(tenant, task, bodies)
             bodies, size = [], 0
     if bodies:

@@ -59,10 +59,16 @@ def count_of(command: c.Command) -> int:
 
 
 def bytes_of(command: c.Command) -> int:
-    """About how many bytes the jobs or items of a command have."""
+    """About how many bytes the data, items and results of a command have."""
     if isinstance(command, c.Add):
         return command.size
-    return sum([len(one.data) for one in command.items]) if isinstance(command, c.Append) else 0
+    if isinstance(command, c.Append):
+        return sum([len(one.data) for one in command.items])
+    if isinstance(command, c.Update):
+        return len(command.data or "")
+    answers = command.answers if isinstance(command, c.AnswerAll) else (command,)
+    bodies = [body for one in answers if isinstance(one, c.Answer) for body in (one.result, one.data) if body]
+    return sum(map(len, bodies))
 
 
 def take(waiting: deque[Ticket]) -> list[Ticket]:

@@ -4,9 +4,10 @@ from collections.abc import Iterable
 
 from ..core import commands as c
 from ..core import queries as q
-from ..core.bounds import BATCH_BYTES, BATCH_JOBS, LOG_KEY_BYTES, MAX_INDEX
+from ..core.bounds import BATCH_JOBS, FULL_BATCH_BYTES, LOG_KEY_BYTES, MAX_INDEX
 from ..core.checks import check_body, check_key, check_name, check_whole
 from ..core.indexed import LogItem, Mark, Seen
+from ..core.job import size_of
 from ..queue.asks import QueueRequest, same
 
 
@@ -62,8 +63,8 @@ def append(tenant: str, log: str, items: Iterable[LogItem]) -> list[QueueRequest
         if item.key is not None:
             check_key("key", item.key, LOG_KEY_BYTES)
         batch.append(item)
-        size += len(item.data)
-        if len(batch) >= BATCH_JOBS or size >= BATCH_BYTES:
+        size += size_of(item.data)
+        if len(batch) >= BATCH_JOBS or size > FULL_BATCH_BYTES:
             found.append(QueueRequest(c.Append(log=log, tenant=tenant, items=tuple(batch)), _appended))
             batch, size = [], 0
     if batch:

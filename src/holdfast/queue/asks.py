@@ -9,10 +9,10 @@ from msgspec.structs import replace
 from ..core import commands as c
 from ..core import queries as q
 from ..core.bounds import (
-    BATCH_BYTES,
     BATCH_JOBS,
     CLAIM_JOBS,
     DOMAIN_BYTES,
+    FULL_BATCH_BYTES,
     MIN_LEASE_MS,
     PAGE_JOBS,
 )
@@ -20,7 +20,7 @@ from ..core.checks import check_body, check_command, check_key, check_name, chec
 from ..core.creating import alike
 from ..core.durations import duration_ms, moment_ms
 from ..core.errors import BadInput, JobFailed, NotFound, Timeout
-from ..core.job import Body, Job, State, readable
+from ..core.job import Body, Job, State, readable, size_of
 from ..core.limits import Limit, check_limit
 from ..core.managing import GetRetention, RunSchedule, SetRetention, StopWorker
 from ..core.notes import LogLine
@@ -73,23 +73,25 @@ def _adds(calls: Iterable[c.NewJob | Body], hold: c.Hold | None) -> Iterator[c.A
     said: tuple[Any, ...] | None = None
     count = size = 0
     for new in calls:
-        if isinstance(new, c.NewJob) and (new.id or alike(new) != said):
-            check_new(new)
-            jobs += [replace(jobs[-1], data=data) for data in more]
-            jobs.append(new)
-            more = []
-            last, said, data = new, None if new.id else alike(new), new.data
+        is_like = True
+        if not isinstance(new, c.NewJob):
+            data = new
+        elif not new.id and alike(new) == said:
+            data = new.data
+            check_body("data", data)
         else:
-            data = new.data if isinstance(new, c.NewJob) else new
-            if data is not new:
-                check_body("data", data)
-            if jobs:
-                more.append(data)
-            else:
-                assert last is not None
-                jobs.append(replace(last, data=data))
-        count, size = count + 1, size + len(data)
-        if count >= BATCH_JOBS or size >= BATCH_BYTES:
+            check_new(new)
+            jobs += [replace(jobs[-1], data=one) for one in more]
+            jobs.append(new)
+            more, is_like = [], False
+            last, said, data = new, None if new.id else alike(new), new.data
+        if is_like and jobs:
+            more.append(data)
+        elif is_like:
+            assert last is not None
+            jobs.append(replace(last, data=data))
+        count, size = count + 1, size + (len(data) if data.isascii() else size_of(data))
+        if count >= BATCH_JOBS or size > FULL_BATCH_BYTES:
             yield c.Add(jobs=tuple(jobs), more=tuple(more), hold=hold)
             jobs, more, count, size = [], [], 0, 0
     if count:

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ..core import commands as c
-from ..core.bounds import BATCH_BYTES
+from ..core.bounds import GRPC_REQUEST_BYTES
 from ..core.errors import BadInput, Forbidden, HoldfastError, TooLarge
 from ..core.queries import Query
 from ..engine.group import bytes_of
@@ -21,7 +21,7 @@ MESSAGE_BYTES = 4 * 1024 * 1024
 class Ask:
     """A command or query, and who gets the reply: a ticket, or (`then`) a function of the link."""
 
-    __slots__ = ("asked", "is_again", "number", "put_s", "then", "ticket", "verb")
+    __slots__ = ("asked", "is_again", "number", "put_s", "size", "then", "ticket", "verb")
 
     def __init__(
         self, asked: Asked, ticket: Ticket | None = None, then: Callable[["Ask", Any], None] | None = None
@@ -32,6 +32,8 @@ class Ask:
             raise Forbidden(f"{type(asked).__name__} is not for clients")
         self.verb = verb
         self.number = 0
+        # About how many bytes it has.
+        self.size = bytes_of(asked) if isinstance(asked, c.Command) else 0
         # Whether it was sent before, and the connection lost.
         self.is_again = False
         self.put_s = monotonic_s()
@@ -46,20 +48,20 @@ class Ask:
         """Whether it may take long by intent."""
         return self.ticket is not None and self.ticket.deadline_s > 0
 
-    @property
-    def size(self) -> int:
-        """About how many bytes it has."""
-        return bytes_of(self.asked) if isinstance(self.asked, c.Command) else 0
-
     def encode(self) -> dict[str, Any]:
         """The fields of its `Ask`; what cannot be sent is `BadInput`."""
-        if self.size > BATCH_BYTES:
-            raise TooLarge("data", f"{self.size:,} bytes", needed=f"at most {BATCH_BYTES:,} at once")
+        self.check_size(self.size)
         made = {"number": self.number, self.verb.field: self.verb.encode(self.asked)}
         if self.waits:
             assert self.ticket is not None
             made["wait_ms"] = max(int((self.ticket.deadline_s - monotonic_s()) * 1000), 0)
         return made
+
+    def check_size(self, size: int) -> None:
+        """Raise `TooLarge` if it has more bytes than the server takes at once."""
+        if size > GRPC_REQUEST_BYTES:
+            needed = f"at most {GRPC_REQUEST_BYTES:,} in one message"
+            raise TooLarge(self.verb.name, f"{size:,} bytes", needed=needed)
 
     def decode(self, reply: Any) -> Any:
         """What was replied: a value, or an error."""
@@ -81,14 +83,20 @@ def encoded(kind: Any, fields: dict[str, Any], asks: list[Ask]) -> tuple[bytes, 
         except HoldfastError as error:
             refused.append((ask, error))
     try:
-        return kind(asks=made, **fields).SerializeToString(), refused
+        raw: bytes = kind(asks=made, **fields).SerializeToString()
+        if len(raw) <= GRPC_REQUEST_BYTES:
+            return raw, refused
     except (TypeError, ValueError):
         pass
-    # One of them has what no message can: find it.
+    # One of them has what no message can, or more than the server takes: find it.
     good = []
     for one, ask in zip(made, [ask for ask in asks if ask not in dict(refused)], strict=True):
         try:
-            good.append(kind(asks=[one]).asks[0])
+            alone = kind(asks=[one]).asks[0]
+            ask.check_size(alone.ByteSize())
+            good.append(alone)
+        except TooLarge as error:
+            refused.append((ask, error))
         except (TypeError, ValueError) as error:
             refused.append((ask, BadInput(ask.verb.field, "what cannot be sent", needed=str(error))))
     message = kind(**fields)

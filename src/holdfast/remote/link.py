@@ -252,9 +252,12 @@ class Link:
         """The next asks that go together, and the other fields of their message."""
         asks: list[Ask] = []
         size = 0
-        while self._outbox and len(asks) < MESSAGE_ASKS and size < MESSAGE_BYTES:
-            ask = self._outbox.popleft()
-            if ask.is_unwanted or not self._has_ids(ask):
+        while self._outbox and len(asks) < MESSAGE_ASKS:
+            ask = self._outbox[0]
+            if asks and size + ask.size > MESSAGE_BYTES:
+                break
+            self._outbox.popleft()
+            if ask.is_unwanted or self._is_split(ask) or not self._has_ids(ask):
                 continue
             self._count += 1
             ask.number = self._count
@@ -269,6 +272,13 @@ class Link:
         if self._says_listen:
             fields["listen"], self._says_listen = self._listens, False
         return asks, fields
+
+    def _is_split(self, ask: Ask) -> bool:
+        """Whether an ask has more answers than fit in a message: each of them is then an ask in its place."""
+        if not isinstance(ask.asked, c.AnswerAll) or ask.size <= MESSAGE_BYTES:
+            return False
+        self._outbox.extendleft(reversed(self._apart(ask)))
+        return True
 
     def _has_ids(self, ask: Ask) -> bool:
         """Whether an ask can be sent: an add gets its ids, or waits for some."""
@@ -321,7 +331,7 @@ class Link:
             self._changed()
 
     def _apart(self, ask: Ask) -> list[Ask]:
-        """What stands for an ask that is asked again: of many answers each, so that each is settled."""
+        """What stands for an ask: of many answers each, so that each fits in a message, and is settled."""
         if not isinstance(ask.asked, c.AnswerAll):
             return [ask]
         held = ask.asked.held or (None,) * len(ask.asked.answers)
@@ -337,7 +347,7 @@ class Link:
 
         apart = [Ask(one, then=partial(note, at)) for at, one in enumerate(answers)]
         for one in apart:
-            one.is_again, one.put_s = True, ask.put_s
+            one.is_again, one.put_s = ask.is_again, ask.put_s
         return apart
 
     def _refuse_all(self, error: Exception) -> None:

@@ -18,6 +18,7 @@ from ...core.bounds import BATCH_BYTES, BATCH_JOBS, DATA_BYTES
 from ...core.checks import check_new
 from ...core.counting import counted
 from ...core.errors import BadInput, HoldfastError
+from ...core.job import size_of
 from ..output import emit, note, progress, say
 from ..session import Session
 from ..words import Description, json_text, open_input, stdin
@@ -78,7 +79,7 @@ def _batches(jobs: Numbered) -> Iterator[tuple[int, list["NewJob"]]]:
     line = size = 0
     for line, new in jobs:
         batch.append(new)
-        size += len(new.data)
+        size += size_of(new.data)
         if len(batch) >= BATCH_JOBS or size >= BATCH_BYTES // 2:
             yield line, batch
             batch, size = [], 0

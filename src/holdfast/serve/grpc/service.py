@@ -9,7 +9,7 @@ import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
-from ...core.bounds import BATCH_BYTES
+from ...core.bounds import GRPC_REQUEST_BYTES
 from ...engine.connection import Connection
 from ...proto.messages import SERVICE
 from ..config import Tls
@@ -23,8 +23,6 @@ from .stream import Stream
 from .work import Work
 
 STREAMS: dict[str, type[Stream]] = {"Session": WorkerSession, "Work": Work}
-# The largest message that a client may send: a batch of jobs and what is around them.
-REQUEST_BYTES = BATCH_BYTES + 4 * 1024 * 1024
 # Headers: a token and what gRPC adds.
 METADATA_BYTES = 16 * 1024
 # Streams and calls of one connection at once.
@@ -37,7 +35,7 @@ KEEPALIVE_MS, KEEPALIVE_PATIENCE_MS = 20_000, 10_000
 CLIENT_PING_MS = 5_000
 
 OPTIONS: list[tuple[str, Any]] = [
-    ("grpc.max_receive_message_length", REQUEST_BYTES),
+    ("grpc.max_receive_message_length", GRPC_REQUEST_BYTES),
     ("grpc.max_send_message_length", -1),
     ("grpc.max_metadata_size", METADATA_BYTES),
     ("grpc.max_concurrent_streams", CONNECTION_STREAMS),

@@ -1,6 +1,7 @@
 """`Session`: commands and queries of one client, many in a message, answered in any order."""
 
 from collections import deque
+from collections.abc import Sequence
 from typing import Any
 
 from ...core import commands as c
@@ -99,27 +100,35 @@ class WorkerSession(Stream):
         """The next replies, as one message."""
         if not self._outbox and not self._has_changed:
             return None
+        taken: list[tuple[int, Verb | None, Any]] = []
+        size_kb = 0
+        while self._outbox and len(taken) < MESSAGE_REPLIES and size_kb * 1_000 < MESSAGE_BYTES:
+            taken.append(self._outbox.popleft())
+            size_kb += weight_of(taken[-1][2])
+        raw = self._encoded(taken)
+        if len(raw) > REPLY_BYTES and len(taken) > 1:
+            self._outbox.extendleft(reversed(taken[1:]))
+            del taken[1:]
+            size_kb, raw = weight_of(taken[0][2]), self._encoded(taken)
+        if len(raw) > REPLY_BYTES:
+            error = TooLarge("reply", f"{len(raw):,} bytes", needed=f"at most {REPLY_BYTES:,}; ask for fewer")
+            raw = self._encoded([(taken[0][0], None, error)])
+        self._has_changed = False
+        self.unsent -= size_kb
+        was_awaited = any(
+            verb is not None and verb.kind in (c.Claim, c.Await) and reply for _, verb, reply in taken
+        )
+        return raw, was_awaited
+
+    def _encoded(self, taken: Sequence[tuple[int, Verb | None, Any]]) -> bytes:
         replies: list[dict[str, Any]] = []
-        size, was_awaited = 0, False
-        while self._outbox and len(replies) < MESSAGE_REPLIES and size < MESSAGE_BYTES:
-            number, verb, reply = self._outbox.popleft()
-            self.unsent -= weight_of(reply)
+        for number, verb, reply in taken:
             if verb is None or isinstance(reply, BaseException):
                 replies.append({"number": number, "error": encode_error(reply)})
-                continue
-            replies.append({"number": number, verb.field: verb.encode_reply(reply)})
-            if (verb.kind is c.Claim or verb.kind is c.Await) and reply:
-                was_awaited = True
-            if verb.kind is c.Claim:
-                size += sum(len(one.data) for one in reply)
-        message = Replies(replies=replies, changed=self._has_changed)
-        self._has_changed = False
-        raw: bytes = message.SerializeToString()
-        if len(raw) > REPLY_BYTES and len(replies) == 1:
-            error = TooLarge("reply", f"{len(raw):,} bytes", needed=f"at most {REPLY_BYTES:,}; ask for fewer")
-            told = [{"number": replies[0]["number"], "error": encode_error(error)}]
-            raw = Replies(replies=told).SerializeToString()
-        return raw, was_awaited
+            else:
+                replies.append({"number": number, verb.field: verb.encode_reply(reply)})
+        raw: bytes = Replies(replies=replies, changed=self._has_changed).SerializeToString()
+        return raw
 
     def _listen(self, on: bool) -> None:
         if on != self._is_listening:

@@ -290,7 +290,8 @@ def weight_of(reply: Any) -> int:
     """About how many KB a reply takes, one at least."""
     if isinstance(reply, list):
         return 1 + len(reply) + sum(len(one.data) for one in reply if isinstance(one, c.Claimed)) // 1_000
-    return 1 + len(reply) // 1_000 if isinstance(reply, str | bytes) else 1
+    body = reply.result if isinstance(reply, c.Ended) else reply
+    return 1 + len(body) // 1_000 if isinstance(body, str | bytes) else 1
 
 
 def wait_s_of(wait_ms: int) -> float:

@@ -1,0 +1,75 @@
+"""What is large: batches, answers and replies that are more than one message takes."""
+
+import asyncio
+from collections.abc import Iterator
+
+import pytest
+
+import holdfast
+from holdfast.core import commands as c
+from holdfast.core.bounds import DATA_BYTES, GRPC_REQUEST_BYTES
+from holdfast.core.errors import TooLarge
+from holdfast.core.job import State
+from holdfast.queue.connect import connect
+from holdfast.queue.queue import Queue
+from tests.queue_suite.tools import LONG_S
+from tests.remote.served import Served
+
+LARGE = DATA_BYTES - 100
+# Three bytes in UTF-8.
+WIDE = "漢"
+
+
+@pytest.fixture
+def queue(served: Served) -> Iterator[Queue]:
+    """A queue that can reach the server."""
+    with connect(f"grpc://127.0.0.1:{served.port}") as made:
+        yield made
+
+
+@pytest.mark.parametrize("text", ["x" * LARGE, WIDE * (LARGE // 3)], ids=["ascii", "wide"])
+def test_many_large_jobs_are_added_in_several_batches(queue, text):
+    """Their sizes are counted in bytes, and none is more than the server takes."""
+    added = queue.add_many([("work", text)] * 9)
+
+    assert len({job.id for job in added}) == 9
+    assert queue.counts()["work"] == {"QUEUED": 9}
+
+
+def test_large_results_that_are_answered_together_arrive(queue):
+    """As a worker sends them: in one command, whose answers are more than one message takes."""
+    queue.add_many([("work", n) for n in range(8)])
+    held = [job.record for job in queue.claim(["work"], limit=8, renew=False)]
+    result = '"' + "x" * LARGE + '"'
+    answers = tuple(c.Answer(hold=c.hold_of(job), result=result) for job in held)
+
+    replies = queue.connection.ask(c.AnswerAll(answers=answers, held=tuple(held)))
+
+    assert [(job.id, job.state) for job in replies] == [(job.id, State.FINISHED) for job in held]
+
+
+def test_large_results_that_are_awaited_together_arrive(served):
+    """All at once they would be more than a client receives."""
+
+    async def run() -> list[int]:
+        async with holdfast.connect_async(f"grpc://127.0.0.1:{served.port}") as queue:
+            job = await queue.add("work")
+            held = await queue.next(["work"])
+            assert held is not None
+            await held.done("x" * LARGE)
+            waiting = [queue.result(job, wait=LONG_S) for _ in range(12)]
+            return [len(result) for result in await asyncio.gather(*waiting)]
+
+    assert asyncio.run(run()) == [LARGE] * 12
+
+
+def test_a_command_that_no_message_takes_is_refused_by_itself(queue):
+    """At once, and what is asked beside it is answered."""
+    jobs = tuple(c.NewJob(task="work", data='"' + WIDE * 5_000_000 + '"') for _ in range(8))
+
+    with pytest.raises(
+        TooLarge, match=rf"Add is .* and must be at most {GRPC_REQUEST_BYTES:,} in one message"
+    ):
+        queue.connection.ask(c.Add(jobs=jobs))
+
+    assert queue.counts() == {}
