@@ -162,6 +162,64 @@ def test_what_cannot_be_asked_again_is_unsettled(queue, direct, proxy):
     assert isinstance(requeued.result(), Unsettled)
 
 
+@pytest.fixture
+def impatient(proxy: Proxy) -> Iterator[RemoteConnection]:
+    """A connection by way of the proxy that soon gives a server up, and has ids."""
+    made = RemoteConnection(parse(proxy.url), patience_s=0.5)
+    made.ask(c.Add(jobs=(c.NewJob(task="first"),)))
+    yield made
+    made.close()
+
+
+def test_what_was_sent_to_a_server_that_does_not_come_back_is_unsettled(impatient, direct, proxy):
+    """The job is there, so its caller must not hear that nothing was changed."""
+    proxy.down.is_open.clear()
+
+    with waiting(lambda: outcome(lambda: impatient.ask(c.Add(jobs=(c.NewJob(task="work"),))))) as added:
+        until(lambda: direct.counts().get("work") == {"QUEUED": 1})
+        proxy.close()
+
+    assert isinstance(added.result(), Unsettled)
+
+
+def test_an_answer_that_cannot_be_looked_up_is_unsettled(impatient, direct, proxy):
+    """The reply and the server are lost; whether the job was answered cannot be known."""
+    direct.add("work")
+    (claimed,) = impatient.ask(c.Claim(tasks=("work",), lease_ms=60_000))
+    proxy.down.is_open.clear()
+
+    with waiting(lambda: outcome(lambda: impatient.ask(c.Answer(hold=c.hold_of(claimed.job))))) as done:
+        until(lambda: direct.counts()["work"] == {"FINISHED": 1})
+        proxy.close()
+
+    assert isinstance(done.result(), Unsettled)
+
+
+@pytest.mark.parametrize("command", [c.Delete(job_id=64), c.Requeue(job_id=64), c.Cancel(job_id=64)])
+def test_what_never_reached_a_server_changed_nothing(command):
+    """No doubt is left, whether or not the command could be asked for again."""
+    connection = RemoteConnection(parse(f"grpc://127.0.0.1:{free_port()}"), patience_s=0.2)
+
+    error = outcome(lambda: connection.ask(command))
+    connection.close()
+
+    assert type(error) is Unavailable
+    assert "cannot be reached" in str(error)
+
+
+def test_a_command_waits_for_a_server_that_starts(served):
+    """Also one that can be asked for once only: it was not sent before."""
+    port = served.port
+    with connect(f"grpc://127.0.0.1:{port}") as queue:
+        job = queue.add("work")
+    served.close()
+
+    with connect(f"grpc://127.0.0.1:{port}") as queue, waiting(lambda: queue.delete(job)) as deleted:
+        served._start()
+
+    assert deleted.exception() is None
+
+
 @pytest.mark.parametrize("way", ["up", "down"])
 def test_a_worker_that_is_cut_off_in_one_direction_is_fenced(queue, direct, proxy, way):
     """Its extensions do not arrive, or it does not hear of them: the job runs elsewhere."""

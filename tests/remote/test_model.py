@@ -54,7 +54,7 @@ class RemoteEngine:
         self.served = Served(connection)
         self.client = RemoteConnection(ServerAddress("127.0.0.1", self.served.port))
         # The memory store makes its ids itself: for these to be the same, so must the server.
-        self.client._link._has_ids = lambda ask: True  # type: ignore[method-assign]
+        self.client._link._may_be_sent = lambda ask: True  # type: ignore[method-assign]
         self._done: list[Done] = []
         reuse_ids(connection.engine)
         self._execute = connection.engine.execute

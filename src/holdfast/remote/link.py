@@ -1,7 +1,8 @@
 """The link to a server: one session at a time, opened again when it is lost; two threads.
 
 put ──▶ outbox ──▶ the sender: all that is there, as one message ──▶ server
-                          an add without ids waits until some are reserved
+                          an add without ids waits until some are reserved, and another change until the
+                          server has answered in this session: one that is not reached leaves no doubt
 ticket ◀── the receiver: the replies of a message ◀──────────────────────┘
                 claims that arrived are acknowledged
 
@@ -22,6 +23,7 @@ from msgspec.structs import replace
 
 from ..core import commands as c
 from ..core.errors import Closed, HoldfastError, StoreError, Unavailable, error_of
+from ..core.queries import GetTime, Query
 from ..engine.ticket import Ticket, deliver
 from ..proto.messages import SERVICE, Asks, Replies
 from ..store.common.clock import monotonic_s
@@ -29,7 +31,7 @@ from ..store.common.outage import Outages
 from .address import ServerAddress
 from .ask import MESSAGE_ASKS, MESSAGE_BYTES, Ask, encoded
 from .idpool import IdPool, needs_ids
-from .settling import may_ask_again, may_be_done, question, settle, unsettled
+from .settling import is_change, may_ask_again, may_be_done, question, settle, unsettled
 
 # How long an unreachable server is retried before callers get an error.
 PATIENCE_S = 30.0
@@ -63,10 +65,12 @@ class Link:
         self._outages = Outages(str(address))
         self._news = threading.Condition()
         self._outbox: deque[Ask] = deque()
-        # Adds that wait for ids, and whether these were asked for.
+        # Asks that wait for ids, or for a first reply, and whether one of these was asked for.
         self._starved: deque[Ask] = deque()
-        self._is_reserving = False
+        self._is_feeding = False
         self._ids = IdPool()
+        # Whether the server has answered in this session.
+        self._has_answered = False
         # Asks that were sent and have no reply yet.
         self._open: dict[int, Ask] = {}
         self._received: list[int] = []
@@ -150,7 +154,7 @@ class Link:
         """One session, until it is lost, and the nap after it."""
         stream = _Stream()
         with self._news:
-            self._says_listen = self._listens
+            self._says_listen, self._has_answered = self._listens, False
         error: Exception | None = None
         try:
             self._call = call = method(self._messages(stream), metadata=self._address.metadata)
@@ -178,6 +182,7 @@ class Link:
         self._lost_s, self._nap_s = 0.0, FIRST_NAP_S
         self._outages.log_recovery()
         with self._news:
+            self._has_answered = True
             asks = [self._open.pop(reply.number, None) for reply in sent.replies]
         done = [
             (ask, ask.decode(reply)) for ask, reply in zip(asks, sent.replies, strict=True) if ask is not None
@@ -218,7 +223,11 @@ class Link:
 
         def then(_ask: Ask, found: Any) -> None:
             answered = Ask(refused.asked, refused.ticket, refused.then)
-            self._finish([(answered, settle(refused.asked, refusal, found))])
+            is_open = may_be_done(refused.asked, found)
+            reply = (
+                unsettled(refused.asked, self._address) if is_open else settle(refused.asked, refusal, found)
+            )
+            self._finish([(answered, reply)])
 
         with self._news:
             self._put([Ask(query, then=then)])
@@ -257,7 +266,7 @@ class Link:
             if asks and size + ask.size > MESSAGE_BYTES:
                 break
             self._outbox.popleft()
-            if ask.is_unwanted or self._is_split(ask) or not self._has_ids(ask):
+            if ask.is_unwanted or self._is_split(ask) or not self._may_be_sent(ask):
                 continue
             self._count += 1
             ask.number = self._count
@@ -280,31 +289,37 @@ class Link:
         self._outbox.extendleft(reversed(self._apart(ask)))
         return True
 
-    def _has_ids(self, ask: Ask) -> bool:
-        """Whether an ask can be sent: an add gets its ids, or waits for some."""
+    def _may_be_sent(self, ask: Ask) -> bool:
+        """Whether an ask can be sent now: an add gets its ids, or waits for some."""
+        wanted: c.Command | Query
         if not needs_ids(ask.asked):
-            return True
-        assert isinstance(ask.asked, c.Add)
-        if self._ids.has(ask.asked):
-            ask.asked = self._ids.assign(ask.asked)
-            return True
+            if self._has_answered or not is_change(ask.asked):
+                return True
+            wanted = GetTime()
+        else:
+            assert isinstance(ask.asked, c.Add)
+            if self._ids.has(ask.asked):
+                ask.asked = self._ids.assign(ask.asked)
+                return True
+            wanted = self._ids.wanted(ask.asked)
         self._starved.append(ask)
-        if not self._is_reserving:
-            self._is_reserving = True
-            self._outbox.appendleft(Ask(self._ids.wanted(ask.asked), then=self._reserved))
+        if not self._is_feeding:
+            self._is_feeding = True
+            self._outbox.appendleft(Ask(wanted, then=self._feed))
         return False
 
-    def _reserved(self, _ask: Ask, reply: Any) -> None:
-        """Ids have come, or an error instead."""
+    def _feed(self, asked: Ask, reply: Any) -> None:
+        """Ids have come, or another reply, or an error instead."""
+        is_reserve, is_error = isinstance(asked.asked, c.ReserveIds), isinstance(reply, BaseException)
         with self._news:
-            self._is_reserving = False
+            self._is_feeding = False
             starved, self._starved = self._starved, deque()
-            if not isinstance(reply, BaseException):
+            refused = [ask for ask in starved if is_reserve and is_error and needs_ids(ask.asked)]
+            if is_reserve and not is_error:
                 self._ids.add(reply)
-                self._outbox.extendleft(reversed(starved))
-                starved = deque()
+            self._outbox.extendleft(reversed([ask for ask in starved if ask not in refused]))
             self._news.notify_all()
-        self._finish([(ask, reply) for ask in starved])
+        self._finish([(ask, reply) for ask in refused])
 
     # Without a session
 
@@ -355,7 +370,7 @@ class Link:
             asks = [*self._outbox, *self._starved]
             self._outbox.clear()
             self._starved.clear()
-            self._is_reserving = False
+            self._is_feeding = False
         self._finish([(ask, error) for ask in asks])
         with self._news:
             while not self._outbox and not self._is_closing.is_set():
@@ -386,6 +401,8 @@ class Link:
         """Answer the remaining callers with an error: the link has ended."""
         with self._news:
             self._is_closing.set()
+            for ask in self._open.values():
+                ask.is_again = True
             left = [*self._outbox, *self._starved, *self._open.values()]
             self._outbox.clear()
             self._starved.clear()

@@ -10,7 +10,16 @@ from msgspec.structs import replace
 
 from ..core import commands as c
 from ..core import handler as h
-from ..core.errors import Forbidden, HoldfastError, LeaseLost, NotFound, Unsettled
+from ..core.errors import (
+    Closed,
+    Forbidden,
+    HoldfastError,
+    LeaseLost,
+    NotFound,
+    StoreError,
+    Unauthenticated,
+    Unsettled,
+)
 from ..core.job import Job, Place, State
 from ..core.managing import RunSchedule
 from ..core.queries import GetJob, Query
@@ -27,6 +36,11 @@ ONCE = (
     h.RollBackHandler,
     h.DeleteHandler,
 )
+# These change nothing, or what they claimed for a session that is lost is released.
+HARMLESS = (c.Claim, c.Await, c.ReserveIds)
+# Errors that tell nothing about an earlier try. A server that has started meanwhile does not know the ids
+# that were reserved for a token of one tenant, and refuses them.
+SILENT = (StoreError, Closed, Unauthenticated, Forbidden)
 # Under a claim that their first try has ended, these are refused the second time.
 ENDING = (c.Answer, c.Release)
 
@@ -40,12 +54,14 @@ def may_ask_again(asked: c.Command | Query) -> bool:
     return not isinstance(asked, ONCE)
 
 
-def may_be_done(asked: c.Command | Query, reply: Any) -> bool:
-    """Whether an ask that was asked again, and refused, may have been done the first time.
+def is_change(asked: c.Command | Query) -> bool:
+    """Whether it matters if a command was done."""
+    return isinstance(asked, c.Command) and not isinstance(asked, HARMLESS)
 
-    A server that has started meanwhile does not know the ids that were reserved for a token of one tenant.
-    """
-    return isinstance(asked, c.Add) and isinstance(reply, Forbidden)
+
+def may_be_done(asked: c.Command | Query, reply: Any) -> bool:
+    """Whether an ask that was asked again, and met an error, may have been done the first time."""
+    return is_change(asked) and isinstance(reply, SILENT)
 
 
 def unsettled(asked: c.Command | Query, where: object) -> Unsettled:
