@@ -294,6 +294,9 @@ def test_a_web_page_cannot_ask_in_the_name_of_who_looks_at_it(client, serve):
         {"Origin": "http://evil.example"},
         {"Origin": "null"},
         {"Host": "localhost.evil.example:8080"},
+        # A page may add a header that holds no token.
+        {"Host": "evil.example", "Authorization": "Basic eDp5"},
+        {"Origin": "http://evil.example", "Authorization": "Bearer "},
     ):
         assert client.ask("POST", "/v1/jobs", {"task": "t"}, headers).status == 403, headers
     assert client.get("/v1/counts").json == {"counts": []}

@@ -10,6 +10,8 @@ from holdfast.core.access import EVERYTHING, Grant, Scope
 from holdfast.core.errors import RateLimited, Unauthenticated, Unavailable
 from holdfast.core.token import Token, hash_of, secret_of
 from holdfast.engine.store_connection import StoreConnection
+from holdfast.serve.bedrock.access import PortGuard
+from holdfast.serve.bedrock.parameters import PortRefusal
 from holdfast.serve.guard import GRACE_S, Guard
 from holdfast.store.memory.store import MemoryStore
 
@@ -65,6 +67,21 @@ def test_a_token_is_needed_beyond_loopback(connection):
             admit(guard, secret, loopback=loopback)
     with pytest.raises(Unauthenticated):
         admit(Guard(connection, always=True), None, loopback=True)
+
+
+def test_the_job_command_port_answers_no_web_page(connection):
+    """On loopback nothing is asked for, so a page in a browser must not get in by the methods of HTTP."""
+    guard = PortGuard(Guard(connection), tenant="a", loopback=True)
+
+    def ask(**headers):
+        asyncio.run(guard.check("CreateJob", headers, ""))
+
+    ask()
+    ask(host="localhost:8888")
+    ask(host="evil.example", origin="http://evil.example", token=SECRET)
+    for headers in ({"host": "evil.example"}, {"host": "localhost", "origin": "http://localhost"}):
+        with pytest.raises(PortRefusal, match="403"):
+            ask(**headers)
 
 
 def test_a_token_that_expires_is_refused_from_then_on(connection, clock):

@@ -2,7 +2,7 @@
 
 from ...core.access import ADD, MANAGE, READ, WORK, Grant, Scope
 from ...core.errors import RateLimited, StoreError, Unauthenticated
-from ..guard import Guard
+from ..guard import Guard, is_loopback_name
 from .parameters import Headers, PortRefusal
 
 TOKEN = "token"
@@ -27,6 +27,8 @@ class PortGuard:
 
     async def check(self, verb: str, headers: Headers, peer: str) -> None:
         """Raise a `PortRefusal` for a request that is not allowed."""
+        if self._loopback and not headers.get(TOKEN) and _is_of_a_page(headers):
+            raise PortRefusal(FORBIDDEN, detail="without a token, web pages are not answered")
         grant = await self.grant(headers)
         try:
             self._guard.spend(grant, loopback=self._loopback, peer=peer)
@@ -48,3 +50,8 @@ class PortGuard:
         scopes = _SCOPES.get(verb.lower())
         is_own = grant.tenant in (None, self._tenant)
         return is_own and (scopes is None or any(scope in grant.scopes for scope in scopes))
+
+
+def _is_of_a_page(headers: Headers) -> bool:
+    """Whether a web page sends the request, from the browser of its reader: its verb is a method of HTTP."""
+    return "origin" in headers or ("host" in headers and not is_loopback_name(headers["host"]))

@@ -58,7 +58,7 @@ class Exchange:
     async def admit(self, request: Request) -> Grant:
         """The grant of the client; raises the error for the reply."""
         secret = self._secret(request)
-        if secret is None and self.loopback:
+        if not secret and self.loopback:
             _check_origin(request)
         peer = request.client.host if request.client else ""
         return await self.guard.admit(secret, loopback=self.loopback, peer=peer)
