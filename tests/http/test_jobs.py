@@ -381,6 +381,14 @@ def test_a_result_that_is_not_there_yet_is_202(served, client):
     assert results[0].json["result"] == {"a": 1}
 
 
+def test_the_head_of_events_has_an_end(client):
+    """The connection is free for the next request."""
+    reply = client.ask("HEAD", "/v1/events")
+
+    assert (reply.status, reply.headers["content-type"]) == (200, "text/event-stream; charset=utf-8")
+    assert client.get("/healthz").json == {"status": "ok"}
+
+
 @pytest.mark.stores
 def test_changes_come_as_events(served, client):
     """Counts whenever they change, a job until it has ended."""

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import Response, StreamingResponse
 
 from .problems import Refusal, response_to
 
@@ -41,6 +41,9 @@ class Router:
         scope["path_params"] = fields
         if method in methods:
             response = await methods[method](Request(scope, receive))
+            if scope["method"] == "HEAD" and isinstance(response, StreamingResponse):
+                # Events have no end, and the next request on the connection would wait for it.
+                response = Response(None, response.status_code, response.headers)
         elif methods:
             allowed = {"Allow": ", ".join(sorted(methods))}
             response = response_to(Refusal(405, "NO_METHOD", "this path has other methods", allowed))
