@@ -322,3 +322,14 @@ def test_secrets_in_data_are_hidden_from_readers(serve):
 
     assert ["hunter2" in page for page in shown] == [False, False, False, True]
     assert all("ann" in page for page in shown)
+
+
+def test_data_that_is_nested_very_deeply_is_shown(served, client):
+    """Its page is there for those who want to cancel the job; what may be a secret down there is hidden."""
+    job_id = add(served, data='[{"name": "ann"},' + "[" * 700 + '{"password": "hunter2"}' + "]" * 700 + "]")
+
+    shown, whole = client.get(f"/jobs/{job_id}"), client.get(f"/jobs/{job_id}?reveal=yes&whole=yes")
+
+    assert (shown.status, whole.status) == (200, 200)
+    assert [b"ann" in page.body for page in (shown, whole)] == [True, True]
+    assert [b"hunter2" in page.body for page in (shown, whole)] == [False, True]

@@ -18,6 +18,8 @@ from .parts import number
 SHOWN_CHARS = 20_000
 # Deeper values, and longer lists, are shown as text.
 DEPTH, ITEMS = 12, 200
+# Secrets are looked for down to this depth: each level takes two calls of the interpreter's stack.
+SEARCHED_DEPTH = 100
 # A browser lays out only those blocks of a very long text that are seen; each begins a line.
 BLOCK_CHARS = 20_000
 _SECRET = re.compile(
@@ -32,19 +34,21 @@ def is_secret(name: str) -> bool:
     return _SECRET.search(name) is not None
 
 
-def redact(value: Any) -> tuple[Any, int]:
-    """A JSON value without its secrets, and how many there were."""
+def redact(value: Any, depth: int = 0) -> tuple[Any, int]:
+    """A JSON value without its secrets, and how many there were. What is nested very deeply counts as one."""
+    if depth >= SEARCHED_DEPTH and isinstance(value, dict | list):
+        return HIDDEN, 1
     if isinstance(value, dict):
         found, count = {}, 0
         for name, inner in value.items():
             if is_secret(str(name)) and inner not in (None, "", [], {}):
                 found[name], more = HIDDEN, 1
             else:
-                found[name], more = redact(inner)
+                found[name], more = redact(inner, depth + 1)
             count += more
         return found, count
     if isinstance(value, list):
-        pairs = [redact(one) for one in value]
+        pairs = [redact(one, depth + 1) for one in value]
         return [one for one, _ in pairs], sum(count for _, count in pairs)
     return value, 0
 
