@@ -1,5 +1,6 @@
 """Jobs over HTTP: added, looked at, claimed, answered, waited for; pages, many at once, and once only."""
 
+import asyncio
 import json
 import threading
 import time
@@ -197,6 +198,30 @@ def test_a_job_that_comes_as_the_client_goes_is_released(served, client, monkeyp
         assert leave.wait(10)
 
     assert [str(one.job.id) for one in found] == [job_id]
+    until(lambda: client.ok("GET", f"/v1/jobs/{job_id}")["place"] == "READY")
+
+
+def test_a_job_claimed_without_a_wait_for_a_client_that_goes_is_released(served, client, monkeypatch):
+    """The client disconnects while its claim is committed."""
+    job_id = client.post("/v1/jobs", {"task": "t"}).json["id"]
+    claimed = threading.Event()
+    ask, connections = Exchange.ask, served.service._state.connections
+
+    async def claim_and_see_it_go(exchange, grant, asked, **options):
+        found = await ask(exchange, grant, asked, **options)
+        if isinstance(asked, c.Claim):
+            claimed.set()
+            await asyncio.to_thread(until, lambda: len(connections) == 1)
+        return found
+
+    monkeypatch.setattr(Exchange, "ask", claim_and_see_it_go)
+    with served.raw() as gone:
+        body = b'{"tasks":["t"],"lease_ms":null}'
+        gone.sendall(
+            b"POST /v1/claims HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body)
+        )
+        assert claimed.wait(10)
+
     until(lambda: client.ok("GET", f"/v1/jobs/{job_id}")["place"] == "READY")
 
 

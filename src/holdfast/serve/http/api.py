@@ -106,6 +106,8 @@ def _endpoint(plan: RoutePlan) -> Endpoint:
         wait_s = wait_s_of(said.get("wait")) if route.waits else 0.0
         asking = exchange.ask(grant, asked, wait_s=wait_s)
         found = await (exchange.wait(request, asking, None) if wait_s else asking)
+        if route.waits and not wait_s:
+            found = await exchange.unless_gone(request, found)
         return _shown(plan, reply.write, found, asked)
 
     return answer

@@ -113,11 +113,14 @@ class Exchange:
         return self._asking.ask_async(asked, wait_s=wait_s)
 
     async def wait(self, request: Request, work: Awaitable[T], otherwise: T) -> T:
-        """What is waited for; given up when the client goes away, `otherwise` when the server closes.
+        """What is waited for; given up when the client goes away, `otherwise` when the server closes."""
+        return await self.unless_gone(request, await self._wait(request, work, otherwise))
 
-        A client that is gone, or whose token was revoked meanwhile, gets nothing: claimed jobs are released.
+    async def unless_gone(self, request: Request, found: T) -> T:
+        """What was found for a client; raises if it is gone, or its token was revoked meanwhile.
+
+        Then it gets nothing: claimed jobs are released.
         """
-        found = await self._wait(request, work, otherwise)
         try:
             await self.readmit(request)
             if await request.is_disconnected():
