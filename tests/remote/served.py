@@ -64,7 +64,7 @@ class Served:
 
     def pending(self) -> int:
         """How many commands of streams are on their way, or wait."""
-        return sum(len(stream._pending) for stream in list(self._door._streams))
+        return sum(len(stream._pending) + len(stream.waits) for stream in list(self._door._streams))
 
     def given_up(self) -> list[Stream]:
         """Streams whose clients do not read."""

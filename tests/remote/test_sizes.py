@@ -1,4 +1,4 @@
-"""What is large: batches, answers and replies that are more than one message takes."""
+"""What is large or many: batches, answers and replies that are more than one message takes, and waits."""
 
 import asyncio
 from collections.abc import Iterator
@@ -12,6 +12,7 @@ from holdfast.core.errors import TooLarge
 from holdfast.core.job import State
 from holdfast.queue.connect import connect
 from holdfast.queue.queue import Queue
+from holdfast.serve.grpc import session, stream
 from tests.queue_suite.tools import LONG_S
 from tests.remote.served import Served
 
@@ -61,6 +62,40 @@ def test_large_results_that_are_awaited_together_arrive(served):
             return [len(result) for result in await asyncio.gather(*waiting)]
 
     assert asyncio.run(run()) == [LARGE] * 12
+
+
+def waits_and_answers(served: Served, waits: int) -> list[object]:
+    """What as many waits for a job bring, which the same client runs meanwhile."""
+
+    async def run() -> list[object]:
+        async with holdfast.connect_async(f"grpc://127.0.0.1:{served.port}") as queue:
+            job = await queue.add("work")
+            waiting = [asyncio.create_task(queue.result(job, wait=LONG_S)) for _ in range(waits)]
+            # Behind the waits in the same session.
+            await queue.counts()
+            held = await queue.next(["work"], renew=False)
+            assert held is not None
+            await held.done("result")
+            found: list[object] = await asyncio.gather(*waiting, return_exceptions=True)
+            return found
+
+    return asyncio.run(run())
+
+
+def test_a_client_that_waits_for_many_jobs_can_go_on(served, monkeypatch):
+    """Its waits are not requests that the server has yet to catch up with."""
+    monkeypatch.setattr(stream, "MOST_PENDING", 50)
+
+    assert waits_and_answers(served, 100) == ["result"] * 100
+
+
+def test_more_waits_than_a_server_keeps_are_refused_each(served, monkeypatch):
+    """The others are answered."""
+    monkeypatch.setattr(session, "MOST_WAITS", 80)
+
+    replies = waits_and_answers(served, 100)
+
+    assert (replies.count("result"), sum(isinstance(one, TooLarge) for one in replies)) == (80, 20)
 
 
 def test_a_command_that_no_message_takes_is_refused_by_itself(queue):

@@ -12,7 +12,16 @@ from ...proto.messages import Asks, Replies
 from ...proto.verbs import BY_FIELD, Verb, encode_error
 from .admission import allowed, parse
 from .lending import Lent
-from .stream import MESSAGE_ASKS, MESSAGE_BYTES, MESSAGE_REPLIES, Call, Stream, wait_s_of, weight_of
+from .stream import (
+    MESSAGE_ASKS,
+    MESSAGE_BYTES,
+    MESSAGE_REPLIES,
+    MOST_WAITS,
+    Call,
+    Stream,
+    wait_s_of,
+    weight_of,
+)
 
 # What a client receives at the most.
 REPLY_BYTES = 128 * 1024 * 1024
@@ -64,8 +73,12 @@ class WorkerSession(Stream):
         if not isinstance(kept, Command):
             self.query(kept, (ask.number, verb))
             return
-        call = Call(self.with_held(kept), self, (ask.number, verb), wait_s=wait_s_of(ask.wait_ms))
-        if isinstance(kept, c.Claim | c.Await):
+        can_wait = isinstance(kept, c.Claim | c.Await)
+        wait_s = wait_s_of(ask.wait_ms) if can_wait else 0.0
+        if wait_s and len(self.waits) + len(calls) >= MOST_WAITS:
+            raise TooLarge("calls that wait", f"{len(self.waits):,}", needed=f"at most {MOST_WAITS:,}")
+        call = Call(self.with_held(kept), self, (ask.number, verb), wait_s=wait_s)
+        if can_wait:
             self._calls[ask.number] = call
         calls.append(call)
 

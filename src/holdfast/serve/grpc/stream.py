@@ -30,6 +30,8 @@ MOST_WAIT_S = 3_600.0
 # commands, or about as many KB; a query counts as several, because its reply may be a page of jobs.
 MOST_PENDING = 20_000
 QUERY_WEIGHT = 1_000
+# Claims and Awaits of a client that wait at the same time.
+MOST_WAITS = 100_000
 # Asks, answers or acknowledgements in one message.
 MESSAGE_ASKS = 10_000
 # A client that does not read a message for so long is cut off.
@@ -63,7 +65,10 @@ class Stream:
         self._connection, self._caller, self._context = connection, caller, context
         self.loop = asyncio.get_running_loop()
         self._draining = asyncio.Event()
+        # Commands on their way; and claims and Awaits that wait, of which a client may have many while it
+        # goes on with what ends them.
         self._pending: dict[Call, None] = {}
+        self.waits: dict[Call, None] = {}
         self._queries: set[asyncio.Task[None]] = set()
         # Set when there is something to send, and when more may be read.
         self._has_news, self._has_room = asyncio.Event(), asyncio.Event()
@@ -137,17 +142,20 @@ class Stream:
 
     async def _settle(self, writing: "asyncio.Task[None]") -> None:
         """Answer the running requests; waiting ones are dropped, and the client repeats them elsewhere."""
-        self._abandon(call for call in list(self._pending) if call.deadline_s)
+        self._abandon(list(self.waits))
         until_s = monotonic_s() + SETTLING_S
-        while (self._pending or self._queries or self._has_news.is_set()) and monotonic_s() < until_s:
+        while self._is_busy() and monotonic_s() < until_s:
             if writing.done():
                 return
             await asyncio.sleep(0.005)
 
+    def _is_busy(self) -> bool:
+        return bool(self._pending or self.waits or self._queries or self._has_news.is_set())
+
     def _end(self) -> None:
         self._ended = True
         self.close()
-        self._abandon(list(self._pending))
+        self._abandon([*self._pending, *self.waits])
         for task in self._queries:
             task.cancel()
         lost = [job for jobs in self.unreceived.values() for job in jobs]
@@ -159,7 +167,10 @@ class Stream:
         for call in calls:
             # A command that waits for nothing is carried out: its client only does not hear of it.
             if call.abandon():
-                self._pending.pop(call, None)
+                self._forget(call)
+
+    def _forget(self, call: Call) -> None:
+        (self.waits if call.deadline_s else self._pending).pop(call, None)
 
     def release(self, jobs: Sequence[Job]) -> None:
         """Give back jobs that their client has not got."""
@@ -191,7 +202,8 @@ class Stream:
 
     def submit(self, calls: Sequence[Call]) -> None:
         """Have commands run; `replied` is called for each."""
-        self._pending.update(dict.fromkeys(calls))
+        for call in calls:
+            (self.waits if call.deadline_s else self._pending)[call] = None
         self._connection.submit_all(calls)
 
     def query(self, asked: Query, note: Any) -> None:
@@ -217,7 +229,7 @@ class Stream:
     def heard(self, word: CallbackTicket) -> None:
         """A command was committed, or refused. On the event loop."""
         assert isinstance(word, Call)
-        self._pending.pop(word, None)
+        self._forget(word)
         self._has_room.set()
         reply = word.reply
         if self._ended:
