@@ -5,6 +5,7 @@ import json
 import threading
 import time
 from http.client import IncompleteRead
+from urllib.parse import quote
 
 import pytest
 
@@ -404,6 +405,19 @@ def test_a_result_that_is_not_there_yet_is_202(served, client):
         served.connection.ask(c.Answer(hold=c.hold_of(one.job), code=Code.OK, result='{"a":1}'))
         thread.join(20)
     assert results[0].json["result"] == {"a": 1}
+
+
+@pytest.mark.parametrize("name", ["mail/send", "/", "a%2Fb", "50%", "ä/ö"])
+def test_a_name_with_a_slash_can_be_in_a_path(client, name):
+    """Escaped, as any other character that a path gives a meaning."""
+    path = f"/v1/schedules/{quote(name, safe='')}"
+
+    made = client.ok("PUT", path, {"every_ms": 600_000, "job": {"task": "t"}})
+    paused = client.ok("POST", f"{path}/pause")
+    client.ok("DELETE", path)
+
+    assert (made["name"], paused["name"]) == (name, name)
+    assert client.ok("GET", "/v1/schedules") == {"schedules": []}
 
 
 def test_the_head_of_events_has_an_end(client):

@@ -6,6 +6,7 @@ Most paths are found by one look: a hundred patterns, tried one after the other,
 import re
 from collections.abc import Awaitable, Callable
 from typing import Any
+from urllib.parse import quote, unquote
 
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
@@ -36,7 +37,7 @@ class Router:
         """Answer one request."""
         # Where it is mounted in another application, the path has that of the mount before it.
         path = scope["path"].removeprefix(scope.get("root_path", "")) or "/"
-        methods, fields = self._find(path)
+        methods, fields = self._find(path, scope.get("raw_path") or b"", scope.get("root_path", ""))
         method = "GET" if scope["method"] == "HEAD" else scope["method"]
         scope["path_params"] = fields
         if method in methods:
@@ -51,11 +52,16 @@ class Router:
             response = response_to(Refusal(404, "NO_PATH", "there is no such path; see /v1/openapi.json"))
         await response(scope, receive, send)
 
-    def _find(self, path: str) -> tuple[Methods, dict[str, str]]:
+    def _find(self, path: str, raw: bytes, root: str) -> tuple[Methods, dict[str, str]]:
         methods = self._exact.get(path)
         if methods is not None:
             return methods, {}
+        # A slash that belongs to a name is escaped: it must not part the path.
+        is_escaped = b"%2f" in raw.lower()
+        if is_escaped:
+            path = raw.decode("ascii", "replace").removeprefix(quote(root))
         for pattern, found in self._patterns.values():
             if match := pattern.fullmatch(path):
-                return found, match.groupdict()
+                fields = match.groupdict()
+                return found, {name: unquote(text) for name, text in fields.items()} if is_escaped else fields
         return {}, {}
