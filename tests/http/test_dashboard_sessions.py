@@ -157,3 +157,17 @@ def test_a_form_of_one_session_is_refused_in_another(serve):
         own = send(client, f"/jobs/{job_id}/delete", token, {"Cookie": first})
 
     assert (other.status, own.status) == (403, 303)
+
+
+def test_a_cookie_of_another_server_does_not_lock_out_where_no_token_is_needed(served, client, serve):
+    """A browser sends it to all ports of a machine; where tokens are needed it leads to the sign-in page."""
+    stale = {"Cookie": f"{COOKIE}=old~9999999999999~00"}
+    job_id = add(served)
+    page = client.ask("GET", f"/jobs/{job_id}", headers=stale)
+    cancelled = send(client, f"/jobs/{job_id}/cancel", token_of(page.body.decode()), stale)
+    with serve(token_always=True).client() as other:
+        refused = other.ask("GET", "/", headers=stale)
+
+    assert (page.status, cancelled.status, refused.status) == (200, 303, 303)
+    assert cancelled.headers["location"] == "/?done=cancel"
+    assert refused.headers["location"].startswith("/sign-in")

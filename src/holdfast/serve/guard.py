@@ -59,7 +59,7 @@ class Guard:
     ) -> None:
         self._connection, self._clock = connection, clock
         # Whether clients over loopback need a token too.
-        self._always = always
+        self.always = always
         self._rates = Rates(rate) if rate > 0 else None
         self._known: dict[str, Known] = {}
         self._lookups = asyncio.Semaphore(LOOKUPS)
@@ -76,7 +76,7 @@ class Guard:
     async def grant(self, secret: str | None, *, loopback: bool) -> Grant:
         """What a client may do now, without counting a request; raises `Unauthenticated`."""
         if not secret:
-            if loopback and not self._always:
+            if loopback and not self.always:
                 return EVERYTHING
             raise Unauthenticated(MISSING)
         name = name_in(secret)

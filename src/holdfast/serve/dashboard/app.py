@@ -116,7 +116,7 @@ class Dashboard:
     async def _admit(self, request: Request) -> tuple[Grant, SignIn | None]:
         if not self._sign_in:
             return Grant(), None
-        session = _session_of(request)
+        session = await self._session_of(request)
         if session is None:
             return await self._exchange.admit(request), None
         grant = await self._grant_of(session)
@@ -128,8 +128,24 @@ class Dashboard:
         """Raise `Unauthenticated` if the token was revoked, or has expired, since the client was admitted."""
         if not self._sign_in:
             return
-        session = _session_of(request)
+        session = await self._session_of(request)
         await (self._exchange.readmit(request) if session is None else self._grant_of(session))
+
+    async def _session_of(self, request: Request) -> SignIn | None:
+        """The session of the cookie; None: there is none, or the client shows a token itself.
+
+        Where no token is needed, a session that does not hold is none: the cookie may be of another server,
+        because a browser sends it to all ports of a machine.
+        """
+        if header_of(request, b"authorization") is not None:
+            return None
+        session = read_session(request.cookies.get(COOKIE))
+        if session is not None and self._exchange.is_open:
+            try:
+                await self._grant_of(session)
+            except Unauthenticated:
+                return None
+        return session
 
     async def _grant_of(self, session: SignIn) -> Grant:
         """What the token of a session allows now; raises `Unauthenticated`."""
@@ -247,13 +263,6 @@ class Dashboard:
         response = RedirectResponse(f"{base}/sign-in", 303, HEADERS)
         response.delete_cookie(COOKIE, path=f"{base}/")
         return response
-
-
-def _session_of(request: Request) -> SignIn | None:
-    """The session of the cookie; None: there is none, or the client shows a token itself."""
-    if header_of(request, b"authorization") is not None:
-        return None
-    return read_session(request.cookies.get(COOKIE))
 
 
 def check_origin(request: Request) -> None:

@@ -55,6 +55,11 @@ class Exchange:
         # Set when the server closes: waiting requests are answered at once.
         self.draining = asyncio.Event()
 
+    @property
+    def is_open(self) -> bool:
+        """Whether clients need no token."""
+        return self.loopback and not self.guard.always
+
     async def admit(self, request: Request) -> Grant:
         """The grant of the client; raises the error for the reply."""
         secret = self._secret(request)
