@@ -1,18 +1,15 @@
 """Jobs over HTTP: added, looked at, claimed, answered, waited for; pages, many at once, and once only."""
 
-import asyncio
 import json
 import threading
 import time
 from http.client import IncompleteRead
-from urllib.parse import quote
 
 import pytest
 
 from holdfast.core import commands as c
 from holdfast.core.job import Code
 from holdfast.serve.http import jobs
-from holdfast.serve.http.exchange import Exchange, _gone
 from tests.http.served import lines_of
 from tests.queue_suite.tools import until
 
@@ -152,78 +149,6 @@ def test_a_claim_that_names_no_lease_has_one(client):
     jobs = [(found.get("jobs") or found["reply"])[0]["job"] for found in claimed]
     assert [bool(job["lease_until"]) for job in jobs] == [True, False, False]
     assert 0 < jobs[0]["lease_until"] - client.ok("GET", "/v1/time")["now_ms"] <= 60_000
-
-
-@pytest.mark.stores
-def test_a_client_that_goes_away_while_it_waits_claims_nothing(served, client):
-    """What comes after it has gone is there for the next."""
-    with served.raw() as gone:
-        body = b'{"tasks":["t"],"wait":30}'
-        gone.sendall(
-            b"POST /v1/claims HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body)
-        )
-        waiting = served.connection._submitter._waiter._claims
-        until = time.monotonic() + 10
-        while not waiting and time.monotonic() < until:
-            waiting = served.connection._submitter._waiter._claims
-            time.sleep(0.01)
-        assert waiting
-    until = time.monotonic() + 10
-    while any(not ticket.abandoned for ticket in served.connection._submitter._waiter._claims):
-        assert time.monotonic() < until
-        time.sleep(0.01)
-
-    job_id = client.post("/v1/jobs", {"task": "t"}).json["id"]
-    (one,) = client.ok("POST", "/v1/claims", {"tasks": ["t"], "wait": 10})["jobs"]
-    assert one["job"]["id"] == job_id
-
-
-def test_a_job_that_comes_as_the_client_goes_is_released(served, client, monkeypatch):
-    """The claim has its jobs before the server looks whether the client is there."""
-    found, leave = [], threading.Event()
-    wait = Exchange._wait
-
-    async def wait_and_see_it_go(exchange, request, work, otherwise):
-        found.extend(jobs := await wait(exchange, request, work, otherwise))
-        leave.set()
-        await _gone(request)
-        return jobs
-
-    monkeypatch.setattr(Exchange, "_wait", wait_and_see_it_go)
-    job_id = client.post("/v1/jobs", {"task": "t"}).json["id"]
-    with served.raw() as gone:
-        body = b'{"tasks":["t"],"wait":30}'
-        gone.sendall(
-            b"POST /v1/claims HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body)
-        )
-        assert leave.wait(10)
-
-    assert [str(one.job.id) for one in found] == [job_id]
-    until(lambda: client.ok("GET", f"/v1/jobs/{job_id}")["place"] == "READY")
-
-
-def test_a_job_claimed_without_a_wait_for_a_client_that_goes_is_released(served, client, monkeypatch):
-    """The client disconnects while its claim is committed."""
-    job_id = client.post("/v1/jobs", {"task": "t"}).json["id"]
-    claimed = threading.Event()
-    ask, connections = Exchange.ask, served.service._state.connections
-
-    async def claim_and_see_it_go(exchange, grant, asked, **options):
-        found = await ask(exchange, grant, asked, **options)
-        if isinstance(asked, c.Claim):
-            claimed.set()
-            await asyncio.to_thread(until, lambda: len(connections) == 1)
-        return found
-
-    monkeypatch.setattr(Exchange, "ask", claim_and_see_it_go)
-    with served.raw() as gone:
-        body = b'{"tasks":["t"],"lease_ms":null}'
-        gone.sendall(
-            b"POST /v1/claims HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body)
-        )
-        assert claimed.wait(10)
-
-    until(lambda: client.ok("GET", f"/v1/jobs/{job_id}")["place"] == "READY")
 
 
 def test_who_waits_is_answered_when_the_server_closes(served):
@@ -405,27 +330,6 @@ def test_a_result_that_is_not_there_yet_is_202(served, client):
         served.connection.ask(c.Answer(hold=c.hold_of(one.job), code=Code.OK, result='{"a":1}'))
         thread.join(20)
     assert results[0].json["result"] == {"a": 1}
-
-
-@pytest.mark.parametrize("name", ["mail/send", "/", "a%2Fb", "50%", "ä/ö"])
-def test_a_name_with_a_slash_can_be_in_a_path(client, name):
-    """Escaped, as any other character that a path gives a meaning."""
-    path = f"/v1/schedules/{quote(name, safe='')}"
-
-    made = client.ok("PUT", path, {"every_ms": 600_000, "job": {"task": "t"}})
-    paused = client.ok("POST", f"{path}/pause")
-    client.ok("DELETE", path)
-
-    assert (made["name"], paused["name"]) == (name, name)
-    assert client.ok("GET", "/v1/schedules") == {"schedules": []}
-
-
-def test_the_head_of_events_has_an_end(client):
-    """The connection is free for the next request."""
-    reply = client.ask("HEAD", "/v1/events")
-
-    assert (reply.status, reply.headers["content-type"]) == (200, "text/event-stream; charset=utf-8")
-    assert client.get("/healthz").json == {"status": "ok"}
 
 
 @pytest.mark.stores
