@@ -1,6 +1,7 @@
 """Handlers in warm contexts: what they get, what they return, and how contexts are shared."""
 
 import select
+from functools import partial
 
 import pytest
 
@@ -8,6 +9,7 @@ from holdfast.core.job import Code
 from holdfast.work.runners.isolation import find_isolation
 from holdfast.work.runners.runner import HandlerRunner
 from holdfast.work.runners.settings import RunnerSettings
+from tests.programs import or_skip, program
 
 from .running import handler, run, value
 
@@ -186,6 +188,19 @@ def test_scripts_of_a_shell_do_not_break_it(runner, script, text):
     found = run(runner, handler("shell", body, **{script: text}), [b"65", b"75", b"0", b"1", b"65"])
 
     assert [result.exit_code for result in found] == [400, 100, 200, 500, 400]
+
+
+def test_what_scripts_of_bash_declare_holds_in_its_jobs():
+    """As what they assign: none of it is local to the context."""
+    bash = (or_skip(partial(program, "bash", "bash"), what="runners"),)
+    runner = HandlerRunner(find_isolation(RunnerSettings(isolation="none", interpreters={"shell": bash})))
+    scripts = {"before": "declare -A seen=([a]=1); set -- 3", "before_each": "declare two=2"}
+    try:
+        found = run(runner, handler("shell", "echo [${seen[a]},$two,$1] >&3", **scripts), [b"1", b"2"])
+    finally:
+        runner.close()
+
+    assert [result.body for result in found] == ["[1,2,3]", "[1,2,3]"]
 
 
 def test_options_and_the_folder_of_a_script_hold_in_its_jobs(walled):

@@ -11,13 +11,11 @@
 #     run     run the script NAME for a job: the bytes are its standard input, REST is "ID ATTEMPT TASK"
 
 # What scripts do to this shell must not break it: `cd` and `set --` do not, and `set -e` holds only in jobs.
+# They are sourced outside of a function, where bash would make what they declare local to it.
 holdfast_dir=$PWD/.holdfast
+holdfast_words=$#
 holdfast_errexit=
 mkdir -p "$holdfast_dir"
-
-holdfast_source() {
-    . "$holdfast_dir/$holdfast_name"
-}
 
 holdfast_reply() {
     if [ -s "$holdfast_dir/reply" ]; then
@@ -35,9 +33,9 @@ while IFS=' ' read -r holdfast_verb holdfast_number holdfast_name holdfast_bytes
         echo "$holdfast_number $? 0" >&4
         ;;
     source)
-        if [ $# -eq 0 ]; then
+        if [ "$holdfast_words" -eq 0 ]; then
             [ -z "$holdfast_errexit" ] || set -e
-            holdfast_source </dev/null 3<&- 4>&-
+            . "$holdfast_dir/$holdfast_name" </dev/null 3<&- 4>&-
         else
             "$@" "$holdfast_dir/$holdfast_name" </dev/null 3<&- 4>&-
         fi
@@ -52,9 +50,9 @@ while IFS=' ' read -r holdfast_verb holdfast_number holdfast_name holdfast_bytes
             holdfast_rest="${holdfast_rest#* }"
             export JOB_ATTEMPT="${holdfast_rest%% *}" JOB_TASK="${holdfast_rest#* }"
             exec <"$holdfast_dir/payload" 3>"$holdfast_dir/reply" 4>&-
-            if [ $# -eq 0 ]; then
+            if [ "$holdfast_words" -eq 0 ]; then
                 [ -z "$holdfast_errexit" ] || set -e
-                holdfast_source
+                . "$holdfast_dir/$holdfast_name"
             else
                 exec "$@" "$holdfast_dir/$holdfast_name"
             fi
