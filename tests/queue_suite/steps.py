@@ -2,6 +2,8 @@
 
 import asyncio
 import threading
+import typing
+from collections import Counter, OrderedDict
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -96,6 +98,26 @@ def test_a_step_may_be_whatever_can_be_called(queue: Queue) -> None:
     take(queue).run()
 
     assert job.result() == [True] * 7
+
+
+def test_the_result_of_a_step_whose_type_json_cannot_be_read_as(queue: Queue) -> None:
+    """It is what JSON has: of a class such as Counter, and of an awaitable that says nothing of its value."""
+
+    def later() -> typing.Awaitable:
+        return asyncio.sleep(0, 5)
+
+    def soon() -> Awaitable:
+        return asyncio.sleep(0, 5)
+
+    @queue.task
+    async def count(ctx: AsyncContext) -> Any:
+        called: list[Callable[..., Any]] = [partial(Counter, a=2), partial(OrderedDict, a=2), later, soon]
+        return [await ctx.step(f"step {at}", fn) for at, fn in enumerate(called)]
+
+    job = count.add()
+    take(queue).run()
+
+    assert job.result() == [{"a": 2}, {"a": 2}, 5, 5]
 
 
 def test_two_calls_of_one_step_at_once_share_its_result(queue: Queue) -> None:

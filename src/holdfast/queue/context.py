@@ -13,6 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar, Unpack, get_args, get_origin, overload
 
 import msgspec
+from msgspec.inspect import CustomType, type_info
 
 from ..core import commands as c
 from ..core import queries as q
@@ -23,7 +24,7 @@ from . import asks
 from .asks import QueueRequest
 from .claimed import Holding
 from .definition import annotations_of
-from .encoding import encode_result, from_json_type
+from .encoding import encode_result, from_json_type, is_readable
 from .options import JobOptions
 
 P = ParamSpec("P")
@@ -227,11 +228,13 @@ def _returned(fn: Callable[..., Any]) -> Any:
     while isinstance(fn, partial):
         fn = fn.func
     kind = fn if isinstance(fn, type) else annotations_of(fn)[0].get("return", Any)
-    if get_origin(kind) in (Awaitable, Coroutine):
-        kind = get_args(kind)[-1]
+    if (get_origin(kind) or kind) in (Awaitable, Coroutine):
+        kind = (Any, *get_args(kind))[-1]
     try:
         msgspec.json.Decoder(kind)
+        info = type_info(kind)
     except TypeError:
         # Without a useful annotation the JSON value is returned as it is.
         return Any
-    return kind
+    # So is that of a type which JSON can be written of and not read as, such as Counter.
+    return Any if isinstance(info, CustomType) and not is_readable(info.cls) else kind
