@@ -1,6 +1,8 @@
 """Handlers in warm contexts: what they get, what they return, and how contexts are shared."""
 
+import os
 import select
+import signal
 from functools import partial
 
 import pytest
@@ -148,14 +150,11 @@ def test_a_context_ends_after_its_jobs_and_after_an_error(walled):
 @pytest.mark.parametrize("before_each", ["", "pass"])
 def test_a_context_that_broke_while_it_was_idle_is_not_used(runner, act, before_each):
     """Its process has ended, or written something after its last reply: the next jobs have a new one."""
-    body = f"""
-import os, threading
-if data == 0: threading.Thread(target=lambda: (go.wait(0.1), {act})).start()
-return data
-"""
-    what = handler("python", body, before="import threading\ngo = threading.Event()", before_each=before_each)
+    before = f"import os, signal\nsignal.signal(signal.SIGUSR1, lambda *_: {act})"
+    what = handler("python", "return data", before=before, before_each=before_each)
     run(runner, what, [b"0"])
     [idle] = runner._contexts._idle.values()
+    os.kill(idle._child._interpreter, signal.SIGUSR1)
     assert select.select([idle._child._replies], [], [], 30)[0]
 
     found = run(runner, what, [b"1", b"2"])
