@@ -3,6 +3,7 @@
 import os
 import signal
 import threading
+import time
 
 import psycopg
 import pytest
@@ -65,6 +66,8 @@ def test_an_interrupt_cancels_the_statement(store, error):
 
     def interrupt_when_running():
         until(lambda: other.value(running))
+        # Until it waits for the reply: one that is interrupted as it is sent is left to the server.
+        time.sleep(0.2)
         os.kill(os.getpid(), signal.SIGINT)
         # Python does not see a signal that comes right before a system call in which it waits.
         while not over.wait(5):

@@ -113,19 +113,23 @@ class SqliteStore:
         pool = self._pool
         connection = pool.open()
         queue, guard = pool.queue, pool.guard
-        self._in_batch = True
+        self._in_batch, has_turn = True, False
         try:
             try:
                 flock(queue.fd, NOW)
             except BlockingIOError:
                 queue.take()
+            has_turn = True
             for library in guard.others:
                 if library in modules:
                     guard.fence()
             return self._transact(connection, fn)
         finally:
             self._in_batch = False
-            fence_fd, guard.fence_fd = guard.fence_fd, -1
+            fence_fd = -1
+            if has_turn:
+                # Otherwise the fence is that of the thread that copies the log.
+                fence_fd, guard.fence_fd = guard.fence_fd, -1
             try:
                 if fence_fd >= 0:
                     fcntl.fcntl(fence_fd, fcntl.F_OFD_SETLK, UNFENCE)
