@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from .engine import Engine
     from .metrics import CommitMeter
 
+# Opens the store of another address, that a store has moved to; None: it is not there.
+Reopen = Callable[[str], Store | None]
 # Queries of coroutines that have threads of their own, and how many. An SQL query may run for seconds, and
 # other queries must not wait for many of them. A server looks up tokens and the time for all its clients.
 OWN_THREADS: dict[type, int] = {SelectJobs: 2, FindToken: 4, GetTime: 4}

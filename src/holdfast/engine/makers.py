@@ -3,9 +3,7 @@
 from collections.abc import Callable
 
 from ..store.contract import Store
-from .connection import Connection
-
-Reopen = Callable[[str], Store | None]
+from .connection import Connection, Reopen
 
 
 class ConnectionMaker:
@@ -21,10 +19,7 @@ class ConnectionMaker:
 
 
 class StoreMaker(ConnectionMaker):
-    """Opens the store of an address.
-
-    `reopen` opens the store of another address, that this one has moved to; None: it is not there.
-    """
+    """Opens the store of an address."""
 
     def __init__(self, make: Callable[[], Store], reopen: Reopen | None = None) -> None:
         self._make, self.reopen = make, reopen

@@ -24,7 +24,7 @@ from ..core.queries import Query
 from ..store.common.clock import monotonic_s
 from ..store.contract import ReadTxn, Store
 from .committer import Committer
-from .connection import OWN_THREADS, Connection
+from .connection import OWN_THREADS, Connection, Reopen
 from .engine import Engine
 from .queries import ANSWERED
 from .ticket import Ticket
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from .metrics import CommitMeter
     from .sharding.router import ShardRouter
 
-Reopen = Callable[[str], Store | None]
 # The most moves that are followed in a row: more would be a circle.
 HOPS = 8
 # How long to wait for a new store that is about to open.

@@ -157,9 +157,9 @@ def given_names(options: JobOptions) -> tuple[str, ...]:
     return tuple(sorted(names))
 
 
-def given_over(base: JobOptions, more: JobOptions) -> JobOptions:
+def given_over(base: JobOptions, more: JobOptions, merged: JobOptions) -> JobOptions:
     """The options that a call gives; one that overrides `at_most_once` decides about all that it has set."""
-    is_overridden = base.get("at_most_once") and not merge(base, more).get("at_most_once")
+    is_overridden = base.get("at_most_once") and not merged.get("at_most_once")
     return JobOptions(**{**more, "at_most_once": False}) if is_overridden else more
 
 

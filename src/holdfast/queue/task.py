@@ -218,8 +218,9 @@ class Task(TaskWithOptions[P, R]):
         return using
 
     def _using(self, kind: Any, options: JobOptions) -> Any:
-        given = given_over(self.options, options)
-        return kind(self._queue, self.name, self.signature, merge(self.options, options), given)
+        merged = merge(self.options, options)
+        given = given_over(self.options, options, merged)
+        return kind(self._queue, self.name, self.signature, merged, given)
 
     def add_many(
         self, calls: Iterable[tuple[Any, ...] | dict[str, Any]], **options: Unpack[JobOptions]
