@@ -4,6 +4,7 @@ An order is a sorted set. Jobs that the batch has written are removed from the s
 where they belong now. So a batch sees its own writes.
 """
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
@@ -315,8 +316,25 @@ class RedisReads(RedisRows):
         return firsts
 
     def waiting(self, query: WaitingQuery) -> list[Waiting]:
-        """The pairs with READY jobs in fair order, without the changes of this batch."""
-        return fairness.waiting(RedisTurns(self.ask, self.keys), query, self.rows)
+        """The pairs with READY jobs in fair order, then those that only have jobs written by the batch."""
+        found = fairness.waiting(RedisTurns(self.ask, self.keys), query, self.rows)
+        written = [job for job in self.written.jobs.values() if job is not None and job.place is Place.READY]
+        if not written:
+            return found
+        known = {(one.tenant, one.task) for one in found}
+        counts = Counter([(job.tenant, job.task) for job in written])
+        own = [pair for pair in self._asked([*counts], query) if pair not in known]
+        return [*found, *[Waiting(*pair, counts[pair]) for pair in own]][: max(query.limit, 0)]
+
+    def _asked(self, pairs: Sequence[Pair], query: WaitingQuery) -> list[Pair]:
+        """Those of these pairs that match the query."""
+        tenants, tasks, skipped = query.tenants, query.tasks, query.skipped
+        asked = [pair for pair in pairs if tenants is None or pair[0] in tenants]
+        asked = [pair for pair in asked if tasks is None or pair[1] in tasks]
+        if query.handled and asked:
+            known = self.rows(HANDLED, [name_of(*pair) for pair in asked])
+            asked = [pair for pair in asked if name_of(*pair) in known]
+        return [pair for pair in asked if not is_skipped(pair, skipped)]
 
 
 class RedisView(RedisReads):
@@ -353,13 +371,7 @@ class RedisHint(RedisView):
             self._read_heads(HEADS)
         if self.ready_pairs is None:
             return super().waiting(query)
-        tenants, tasks, skipped = query.tenants, query.tasks, query.skipped
-        asked = [pair for pair in self.ready_pairs if tenants is None or pair[0] in tenants]
-        asked = [pair for pair in asked if tasks is None or pair[1] in tasks]
-        if query.handled and asked:
-            known = self.rows(HANDLED, [name_of(*pair) for pair in asked])
-            asked = [pair for pair in asked if name_of(*pair) in known]
-        return [Waiting(*pair, 1) for pair in asked if not is_skipped(pair, skipped)][: max(query.limit, 0)]
+        return [Waiting(*pair, 1) for pair in self._asked(self.ready_pairs, query)][: max(query.limit, 0)]
 
 
 def _spot(job: Job) -> tuple[int, ...]:

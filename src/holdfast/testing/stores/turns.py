@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from ...core.job import Place, State
+from ...core.kinds import HANDLED, name_of
 from ...store import fairness
 from ...store.contract import NOTHING, Changes, CountKey, Store, Txn, Waiting, WaitingQuery
 from .making import NOW_MS, a_job, a_query, add, claim, commit, ids, new_jobs, tally
@@ -63,6 +64,31 @@ def test_what_a_batch_adds_and_claims_at_once_has_the_next_turn(store: Store) ->
     add(store, a_job(3, task="a"), a_job(4, task="x"))
 
     assert waiting(store) == [("", "x"), ("", "a")]
+
+
+def test_a_batch_finds_the_pairs_it_made_ready(store: Store) -> None:
+    """Those that it adds, and those whose other jobs it has claimed; only what was asked for."""
+    (old,) = add(store, a_job(1, tenant="a", task="x"))
+    new = [a_job(2, tenant="a", task="x"), a_job(3, tenant="b", task="y"), a_job(4, tenant="b", task="z")]
+
+    def fn(txn: Txn) -> tuple[Changes, list[set[tuple[str, str]]]]:
+        def pairs(**asked: Any) -> set[tuple[str, str]]:
+            return {pair[:2] for pair in txn.waiting(WaitingQuery(**{"limit": 9} | asked))}
+
+        txn.claim(a_query(limit=1))
+        txn.write(Changes(counts=tally([old], by=-1), rows={(HANDLED, name_of("b", "y")): b"1"}))
+        txn.write(Changes(added=new_jobs(new), counts=tally(new)))
+        found = [pairs(), pairs(tenants=("b",)), pairs(tasks=("x",)), pairs(skipped=(("b", "z"),))]
+        return NOTHING, [*found, pairs(handled=True), pairs(limit=0)]
+
+    found, of_tenant, of_task, without_skipped, handled, none = store.run(fn)
+
+    assert found == {("a", "x"), ("b", "y"), ("b", "z")}
+    assert of_tenant == {("b", "y"), ("b", "z")}
+    assert of_task == {("a", "x")}
+    assert without_skipped == {("a", "x"), ("b", "y")}
+    assert handled == {("b", "y")}
+    assert none == set()
 
 
 def test_how_many_are_ready_is_told(store: Store) -> None:
