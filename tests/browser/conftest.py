@@ -17,7 +17,7 @@ from tests.http.served import Served
 from tests.programs import or_skip, program
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def started(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
     """The browser."""
 

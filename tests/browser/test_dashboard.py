@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import msgspec
+import pytest
 
 from holdfast.core import commands as c
 from holdfast.core import queries as q
@@ -19,6 +20,8 @@ from tests.browser.conftest import fill
 from tests.browser.webdriver import Browser
 from tests.http.served import Served
 from tests.queue_suite.tools import until
+
+pytestmark = pytest.mark.long
 
 PAGES = (
     "/",

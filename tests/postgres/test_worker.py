@@ -43,6 +43,7 @@ def test_a_worker_goes_on_when_its_server_was_restarted(tmp_path, server: Postgr
         bench.close()
 
 
+@pytest.mark.long
 def test_a_worker_with_nothing_to_do_writes_nothing(bench, postgres, schema):
     """It looks around, and that is all."""
     bench.start()

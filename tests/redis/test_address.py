@@ -144,6 +144,7 @@ def test_a_promise_that_the_server_cannot_keep_is_refused(server):
         store.close()
 
 
+@pytest.mark.long
 def test_a_replica_is_refused_and_a_commit_waits_for_it(server):
     """What it is told by the master it has before the call returns; if it does not answer that is told."""
     replica = redis_or_skip(replicaof=f"127.0.0.1 {server.port}")

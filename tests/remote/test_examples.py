@@ -14,6 +14,8 @@ from tests.house.source import ROOT
 from tests.programs import Missing, install, or_skip, program
 from tests.remote.processes import ServerProcess
 
+pytestmark = pytest.mark.long
+
 EXAMPLES = ROOT / "examples"
 CACHE = ROOT / ".cache" / "examples"
 PROTO = {"HOLDFAST_PROTO": str(ROOT / "proto")}

@@ -33,6 +33,7 @@ SMALL = Size(workers=3, jobs=4_000, kills=4, patience_s=600)
 FULL = Size(workers=3, jobs=200_000, kills=500, patience_s=5_400)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "size",
     [

@@ -78,6 +78,7 @@ def test_a_worker_that_is_stopped_is_not_well_until_it_goes_on(bench, tmp_path):
     assert doctor("--store", bench.store).returncode == 1
 
 
+@pytest.mark.long
 def test_a_worker_whose_store_cannot_be_written_is_not_well(bench, tmp_path):
     """Somebody holds the lock and does not end; when he does, the worker goes on."""
     path = tmp_path / "health.json"
