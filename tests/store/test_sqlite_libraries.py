@@ -404,5 +404,5 @@ def test_a_sqlite_that_is_too_old_is_refused(tmp_path, monkeypatch):
     """With the version that is needed, and where to get one."""
     monkeypatch.setattr(sqlite3, "sqlite_version_info", (3, 37, 2))
 
-    with pytest.raises(StoreError, match=r"must be 3\.38\.0 or newer.*holdfast\[apsw\]"):
+    with pytest.raises(StoreError, match=r"must be 3\.38\.0 or newer: pip install .\.\[apsw\]"):
         add(SqliteStore(tmp_path / "jobs.db"), a_job(1))

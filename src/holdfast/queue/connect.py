@@ -32,7 +32,7 @@ SHARD_PATIENCE_S = 3.0
 Named = tuple[str, Callable[[], Store]]
 # File names that are meant to be addresses.
 _NEARLY = re.compile(r"^(?:sqlite|file|postgres(?:ql)?|rediss?|grpcs?|memory):|[?]\w+=")
-STORES = (
+ADDRESS_FORMS = (
     "a file name, sqlite:///…, postgresql://…, redis://…, redis+cluster://…, grpc://…, memory://, "
     "or several of the stores, separated by spaces"
 )
@@ -149,7 +149,7 @@ def _maker(
     create: bool = True,
 ) -> Callable[[], Store]:
     if not isinstance(url, str) or not url:
-        raise BadInput("store", url, needed=STORES)
+        raise BadInput("store", url, needed=ADDRESS_FORMS)
     if len(several := addresses(url)) > 1:
         if remote := [one for one in several if one.partition("://")[0] in REMOTE]:
             raise BadInput("store", shown_url(remote[0]), needed="alone: the shards of a queue are stores")
@@ -160,7 +160,7 @@ def _maker(
         return _sharded(listed, create=create)
     scheme = url.partition("://")[0] if "://" in url else "sqlite"
     if "://" not in url and _NEARLY.search(url):
-        raise BadInput("store", shown_url(url), needed=f"{STORES}; with options: sqlite:///FILE?…")
+        raise BadInput("store", shown_url(url), needed=f"{ADDRESS_FORMS}; with options: sqlite:///FILE?…")
     options: dict[str, Any] = {} if clock is None else {"clock": clock}
     if scheme == "memory":
         return _memory(options)
@@ -177,9 +177,9 @@ def _maker(
             options |= {"join": join}
             return _sharded(lambda new: _files(path, count, options | {"create": new}), create=create)
         return _sqlite(path, options | {"join": join, "create": create})
-    if scheme in (*REMOTE, *POSTGRES, *REDIS):
+    if scheme in REMOTE or scheme in _OPENERS:
         return _on_server(scheme, url, driver, options | {"create": create})
-    raise BadInput("store", f"{scheme}://…", needed=STORES)
+    raise BadInput("store", f"{scheme}://…", needed=ADDRESS_FORMS)
 
 
 def _on_server(scheme: str, url: str, driver: str | None, options: dict[str, Any]) -> Callable[[], Store]:
@@ -224,7 +224,7 @@ def store_files(url: str) -> list[Path]:
 def is_served(url: str) -> bool:
     """Whether the store at this address, or any of its shards, is on a server."""
     schemes = {one.partition("://")[0] for one in addresses(url)} if isinstance(url, str) else set()
-    return not schemes.isdisjoint((*POSTGRES, *REDIS, *REMOTE))
+    return not schemes.isdisjoint((*_OPENERS, *REMOTE))
 
 
 def is_shared(url: str) -> bool:
@@ -324,7 +324,9 @@ def _remote(url: str) -> ConnectionMaker:
     except ImportError as error:
         if (error.name or "").partition(".")[0] not in ("grpc", "google"):
             raise
-        raise StoreError("grpc:// needs grpcio: pip install grpcio protobuf") from None
+        raise StoreError(
+            "grpc:// needs grpcio and protobuf: pip install '.[grpc]' in the folder of Holdfast"
+        ) from None
     return RemoteMaker(url)
 
 
@@ -382,4 +384,5 @@ def _sqlite(path: str, options: dict[str, Any]) -> Callable[[], Store]:
 
 
 # The stores on servers, by the scheme of their address.
+# The stores on servers.
 _OPENERS = dict.fromkeys(POSTGRES, _postgres) | dict.fromkeys(REDIS, _redis)

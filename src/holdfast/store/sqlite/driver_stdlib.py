@@ -64,8 +64,9 @@ class StdlibDriver:
         if sqlite3.sqlite_version_info < OLDEST:
             needed = ".".join(map(str, OLDEST))
             raise StoreError(
-                f"Python's own SQLite is {self.version}, and must be {needed} or newer: install "
-                "'holdfast[apsw]', which brings a newer one, and open the store with ?driver=apsw"
+                f"Python's own SQLite is {self.version}, and must be {needed} or newer: pip install "
+                "'.[apsw]' in the folder of Holdfast, which brings a newer one, and open the store with "
+                "?driver=apsw"
             )
         connection = sqlite3.connect(
             path, timeout=0, isolation_level=None, check_same_thread=False, cached_statements=STATEMENTS_KEPT
