@@ -281,8 +281,8 @@ class ReadTxn(Protocol):
         The first task of each tenant comes first, then the second of each, up to `query.limit` pairs. Tenants
         and tasks that were never served, or so long ago that their turn was deleted, come first, by name.
         The cost does not grow with the number of pairs: only a bounded number is examined. If the query skips
-        or excludes all of these, the list is empty although other pairs have READY jobs. Pairs that only have
-        READY jobs written by this batch may come last.
+        or excludes all of these, the list is empty although other pairs have READY jobs. A batch sees the
+        pairs as they were before it, until it writes the counts.
         """
 
     def domain_queue(self, key: DomainKey, task: str, place: Place, *, last: bool, limit: int) -> list[Job]:

@@ -4,7 +4,6 @@ An order is a sorted set. Jobs that the batch has written are removed from the s
 where they belong now. So a batch sees its own writes.
 """
 
-from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
@@ -316,17 +315,10 @@ class RedisReads(RedisRows):
         return firsts
 
     def waiting(self, query: WaitingQuery) -> list[Waiting]:
-        """The pairs with READY jobs in fair order, then those that only have jobs written by the batch."""
-        found = fairness.waiting(RedisTurns(self.ask, self.keys), query, self.rows)
-        written = [job for job in self.written.jobs.values() if job is not None and job.place is Place.READY]
-        if not written:
-            return found
-        known = {(one.tenant, one.task) for one in found}
-        counts = Counter([(job.tenant, job.task) for job in written])
-        own = [pair for pair in self._asked([*counts], query) if pair not in known]
-        return [*found, *[Waiting(*pair, counts[pair]) for pair in own]][: max(query.limit, 0)]
+        """The pairs with READY jobs in fair order."""
+        return fairness.waiting(RedisTurns(self.ask, self.keys), query, self.rows)
 
-    def _asked(self, pairs: Sequence[Pair], query: WaitingQuery) -> list[Pair]:
+    def asked(self, pairs: Sequence[Pair], query: WaitingQuery) -> list[Pair]:
         """Those of these pairs that match the query."""
         tenants, tasks, skipped = query.tenants, query.tasks, query.skipped
         asked = [pair for pair in pairs if tenants is None or pair[0] in tenants]
@@ -371,7 +363,7 @@ class RedisHint(RedisView):
             self._read_heads(HEADS)
         if self.ready_pairs is None:
             return super().waiting(query)
-        return [Waiting(*pair, 1) for pair in self._asked(self.ready_pairs, query)][: max(query.limit, 0)]
+        return [Waiting(*pair, 1) for pair in self.asked(self.ready_pairs, query)][: max(query.limit, 0)]
 
 
 def _spot(job: Job) -> tuple[int, ...]:

@@ -14,7 +14,16 @@ from ...core.job import Job, Place
 from ...core.jump import Jump
 from ...core.kinds import DOMAIN
 from .. import fairness
-from ..contract import UNCHANGED, Changes, ClaimQuery, CountKey, NewJobs, leased_all
+from ..contract import (
+    UNCHANGED,
+    Changes,
+    ClaimQuery,
+    CountKey,
+    NewJobs,
+    Waiting,
+    WaitingQuery,
+    leased_all,
+)
 from .claim import give_back, take
 from .connection import RedisServer
 from .keys import Keys, Pair
@@ -59,6 +68,13 @@ class RedisTxn(RedisReads):
             return super().first(place, up_to, limit)
         finally:
             self._repairs = False
+
+    def waiting(self, query: WaitingQuery) -> list[Waiting]:
+        """The pairs with READY jobs; at the end those that have lost theirs to claims of this batch."""
+        found = super().waiting(query)
+        known = {(one.tenant, one.task) for one in found}
+        claimed = [pair for pair in dict.fromkeys(self._served) if pair not in known]
+        return [*found, *[Waiting(*pair, 1) for pair in self.asked(claimed, query)]][: max(query.limit, 0)]
 
     def note_misplaced(self, job_id: int) -> None:
         """Note a job that a claim took out of READY, and whose record was never written."""

@@ -66,28 +66,27 @@ def test_what_a_batch_adds_and_claims_at_once_has_the_next_turn(store: Store) ->
     assert waiting(store) == [("", "x"), ("", "a")]
 
 
-def test_a_batch_finds_the_pairs_it_made_ready(store: Store) -> None:
-    """Those that it adds, and those whose other jobs it has claimed; only what was asked for."""
-    (old,) = add(store, a_job(1, tenant="a", task="x"))
-    new = [a_job(2, tenant="a", task="x"), a_job(3, tenant="b", task="y"), a_job(4, tenant="b", task="z")]
+def test_a_batch_finds_the_pairs_as_they_were_before_it(store: Store) -> None:
+    """Until it writes the counts: also those that it claimed from, which may have got other READY jobs."""
+    add(store, *(a_job(n, tenant=tenant, task=task) for n, (tenant, task) in enumerate(PAIRS, start=1)))
 
     def fn(txn: Txn) -> tuple[Changes, list[set[tuple[str, str]]]]:
         def pairs(**asked: Any) -> set[tuple[str, str]]:
             return {pair[:2] for pair in txn.waiting(WaitingQuery(**{"limit": 9} | asked))}
 
-        txn.claim(a_query(limit=1))
-        txn.write(Changes(counts=tally([old], by=-1), rows={(HANDLED, name_of("b", "y")): b"1"}))
-        txn.write(Changes(added=new_jobs(new), counts=tally(new)))
-        found = [pairs(), pairs(tenants=("b",)), pairs(tasks=("x",)), pairs(skipped=(("b", "z"),))]
+        txn.write(Changes(rows={(HANDLED, name_of("b", "z")): b"1"}))
+        assert len(txn.claim(a_query(tenants=("a", "b")))) == 4
+        txn.write(Changes(added=new_jobs([a_job(9, tenant="d", task="y")])))
+        found = [pairs(), pairs(tenants=("b", "c")), pairs(tasks=("x",)), pairs(skipped=(("b", "z"),))]
         return NOTHING, [*found, pairs(handled=True), pairs(limit=0)]
 
-    found, of_tenant, of_task, without_skipped, handled, none = store.run(fn)
+    found, of_tenants, of_task, without_skipped, handled, none = store.run(fn)
 
-    assert found == {("a", "x"), ("b", "y"), ("b", "z")}
-    assert of_tenant == {("b", "y"), ("b", "z")}
-    assert of_task == {("a", "x")}
-    assert without_skipped == {("a", "x"), ("b", "y")}
-    assert handled == {("b", "y")}
+    assert found == {*PAIRS}
+    assert of_tenants == {("b", "x"), ("b", "z"), ("c", "y")}
+    assert of_task == {("a", "x"), ("b", "x")}
+    assert without_skipped == {*PAIRS} - {("b", "z")}
+    assert handled == {("b", "z")}
     assert none == set()
 
 
