@@ -70,7 +70,12 @@ class Ask:
             return decode_error(reply.error)
         if field != self.verb.field:
             return HoldfastError(f"the server replied {field} to {self.verb.name}")
-        return self.verb.decode_reply(getattr(reply, field))
+        try:
+            return self.verb.decode_reply(getattr(reply, field))
+        except (ValueError, TypeError, LookupError) as error:
+            return HoldfastError(
+                f"the server's reply to {self.verb.name} cannot be read, as if of another version: {error}"
+            )
 
 
 def encoded(kind: Any, fields: dict[str, Any], asks: list[Ask]) -> tuple[bytes, list[tuple[Ask, Exception]]]:

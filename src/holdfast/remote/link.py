@@ -19,6 +19,7 @@ from time import sleep
 from typing import Any
 
 import grpc
+from google.protobuf.message import DecodeError
 from msgspec.structs import replace
 
 from ..core import commands as c
@@ -162,6 +163,9 @@ class Link:
                 self._hear(raw)
         except grpc.RpcError as lost:
             error = self._reason(lost)
+        except DecodeError:
+            call.cancel()
+            error = self._strange()
         finally:
             with self._news:
                 stream.is_over = True
@@ -174,8 +178,11 @@ class Link:
         if code is not None:
             return error_of(str(code), lost.details())
         if lost.code() in STRANGE:
-            return StoreError(f"{self._address} is no server of Holdfast, or of another version")
+            return self._strange()
         return Unavailable(f"{self._address} cannot be reached: {lost.details() or lost.code().name}")
+
+    def _strange(self) -> StoreError:
+        return StoreError(f"{self._address} is no server of Holdfast, or of another version")
 
     def _hear(self, raw: bytes) -> None:
         sent = Replies.FromString(raw)
