@@ -25,6 +25,7 @@ WRONG = {
     ("lst",): (2, "did you mean jobs?"),
     ("statsu",): (2, "did you mean stats or counts?"),
     ("worker", ":queue"): (2, "queue is ':queue', and must be MODULE:QUEUE, such as app:queue"),
+    ("worker", "\udcff"): (2, "queue is '\\udcff', and must be text that can be written as UTF-8"),
     ("worker", "./tasks.py"): (2, "queue is './tasks.py', and must be a module, not a file: tasks:queue"),
     ("worker", "src/tasks.py:app"): (2, "must be a module, not a file: src.tasks:app"),
     ("worker", "../tasks"): (2, "must be a module, not a file: tasks:queue"),

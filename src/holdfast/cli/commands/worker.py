@@ -223,6 +223,7 @@ def _options(names: tuple[str, ...], said: dict[str, Any]) -> Any:
 
 def _check_names(names: tuple[str, ...], said: dict[str, Any]) -> None:
     """What the worker runs: queues of modules, handlers of a store, or both."""
+    from ...core.checks import check_name
     from ...core.errors import BadInput
 
     stores = said["stores"]
@@ -237,6 +238,7 @@ def _check_names(names: tuple[str, ...], said: dict[str, Any]) -> None:
     for name in names:
         if not name.partition(":")[0]:
             raise BadInput("queue", name, needed="MODULE:QUEUE, such as app:queue")
+        check_name("queue", name)
         _check_module(name)
     if not names and not said["handlers"]:
         raise click.UsageError("name a queue as MODULE:QUEUE, such as app:queue, or use --handlers")
