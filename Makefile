@@ -43,7 +43,8 @@ test: check ## check, then all tests but the long ones
 check: setup ## layout, lint and types
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
-	$(BIN)/mypy -n 2
+	@# On a busy machine its processes may not start in time (exit code 2): then by one process.
+	$(BIN)/mypy -n 2 || { test $$? = 2 && $(BIN)/mypy; }
 
 fix: setup ## put the layout right, and what lint can put right by itself
 	$(BIN)/ruff format .

@@ -23,6 +23,7 @@ from holdfast.proto.messages import SERVICE, FromWorker, ToWorker, message
 from holdfast.proto.verbs import BY_NAME, OWN, VERBS
 from holdfast.queue.connect import connect
 from holdfast.serve.grpc import service as service_module
+from holdfast.serve.grpc import stream as stream_module
 from holdfast.store.memory.store import MemoryStore
 from tests.queue_suite.tools import LONG_S, until
 from tests.remote.served import Served
@@ -179,6 +180,18 @@ def test_calls_that_wait_end_when_the_server_is_drained():
     assert [call.result(LONG_S) for call in calls] == [b"", b""]
     client.channel.close()
     connection.close()
+
+
+def test_more_jobs_than_the_server_remembers_are_answered(served, monkeypatch):
+    """It only saves the store a read."""
+    monkeypatch.setattr(stream_module, "MOST_HELD", 2)
+    with connect(f"grpc://127.0.0.1:{served.port}") as queue:
+        added = [queue.add("work") for _ in range(5)]
+
+        for job in queue.claim(["work"], limit=5):
+            job.done(job.id)
+
+        assert [job.result() for job in added] == [job.id for job in added]
 
 
 def test_health_and_reflection_answer(client):

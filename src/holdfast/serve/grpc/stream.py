@@ -7,6 +7,7 @@ the stream ends: waiting claims are given up, jobs that the client has not said 
 
 import asyncio
 from collections.abc import Iterable, Sequence
+from itertools import islice
 from typing import Any
 
 import grpc
@@ -30,6 +31,8 @@ MOST_WAIT_S = 3_600.0
 # commands, or about as many KB; a query counts as several, because its reply may be a page of jobs.
 MOST_PENDING = 20_000
 QUERY_WEIGHT = 1_000
+# How many claimed jobs the server remembers for a client; the oldest are forgotten.
+MOST_HELD = 20_000
 # Claims and Awaits of a client that wait at the same time.
 MOST_WAITS = 100_000
 # Asks, answers or acknowledgements in one message.
@@ -243,6 +246,9 @@ class Stream:
     def _note(self, command: Command, reply: Any) -> None:
         if isinstance(command, c.Claim) and isinstance(reply, list):
             self.held |= {one.job.id: one.job for one in reply}
+            # Also those that were lost, and are never answered here.
+            for job_id in list(islice(self.held, max(len(self.held) - MOST_HELD, 0))):
+                del self.held[job_id]
         elif isinstance(command, c.AnswerAll):
             for one in command.answers:
                 self.held.pop(one.hold.job_id, None)
