@@ -10,7 +10,6 @@ import ctypes
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -23,8 +22,9 @@ from typing import Any
 import redis
 
 from tests.leftovers import SHARED
+from tests.ports import free_port
 from tests.programs import Missing, or_skip, program
-from tests.servers import PR_SET_PDEATHSIG, roomy
+from tests.servers import PORT_TAKEN, PORT_TRIES, PR_SET_PDEATHSIG, roomy
 
 PATIENCE_S = 60.0
 WHEELS = Path(__file__).parents[1] / ".cache" / "servers"
@@ -38,7 +38,6 @@ SETTINGS = {
     "enable-protected-configs": "yes",
 }
 SLOTS = 16_384
-PORT_TRIES = 5
 # What a server says that was built without TLS, as those of some wheels are.
 NO_TLS = ("'tls-port", "Failed finding TLS support")
 
@@ -129,7 +128,7 @@ class RedisServer(RedisAddress):
 
     def _start_somewhere(self) -> None:
         for left in reversed(range(PORT_TRIES)):
-            self.port = free_port()
+            self.port = free_port(bus=True)
             self._settings["port"] = str(self.port)
             try:
                 self.start()
@@ -170,9 +169,10 @@ class RedisServer(RedisAddress):
         assert self.process is not None
         while True:
             try:
-                with self.client() as client:
-                    client.ping()
-                return
+                # Another server may have the port, while ours finds that out.
+                if self._answers(self.process.pid):
+                    return
+                raise redis.ConnectionError
             except redis.AuthenticationError:
                 return
             except redis.RedisError:
@@ -180,9 +180,14 @@ class RedisServer(RedisAddress):
                     text = (self.folder / "log").read_text(errors="replace")[-2_000:]
                     if "tls-port" in self._settings and any(words in text for words in NO_TLS):
                         raise Missing(f"{version_of(self._program)} of {self._program} has no TLS") from None
-                    kind = PortTaken if "Address already in use" in text else RuntimeError
+                    kind = PortTaken if PORT_TAKEN in text else RuntimeError
                     raise kind(f"Redis does not start: {text}") from None
                 time.sleep(0.01)
+
+    def _answers(self, pid: int) -> bool:
+        with self.client() as client:
+            client.ping()
+            return bool(client.info("server")["process_id"] == pid)
 
     def kill(self) -> None:
         """End it as a crash would."""
@@ -289,16 +294,6 @@ def until(true: Any, *, patience_s: float = PATIENCE_S) -> None:
         if time.monotonic() > end:
             raise TimeoutError("it never came to be so")
         time.sleep(0.02)
-
-
-def free_port() -> int:
-    """A port that nobody has; its cluster bus, 10,000 above, must be one too."""
-    while True:
-        with socket.socket() as found:
-            found.bind(("127.0.0.1", 0))
-            port = int(found.getsockname()[1])
-        if port < 55_000:
-            return port
 
 
 def redis_or_skip(**settings: str) -> RedisServer:

@@ -10,7 +10,6 @@ import os
 import pwd
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -25,12 +24,16 @@ from typing import Any
 import psycopg
 
 from tests.leftovers import SHARED
+from tests.ports import free_port
 from tests.programs import Missing, install, or_skip, program
 
 PATIENCE_S = 60.0
 # Where there is room in a file system in memory a sync costs nothing: these tests are not about disks.
 SHARED_MEMORY, ROOM_BYTES = Path("/dev/shm"), 2 * 1024**3
 PR_SET_PDEATHSIG = 1
+PORT_TRIES = 5
+# What a server says whose port is in use.
+PORT_TAKEN = "Address already in use"
 
 SETTINGS = {
     "fsync": "on",
@@ -127,7 +130,6 @@ class PostgresServer(PostgresAddress):
         self._programs = postgres_programs()
         # By its name a server that all tests share is not taken for one that a test left behind.
         self.folder = Path(tempfile.mkdtemp(prefix=SHARED if shared else "holdfast-pg-", dir=roomy()))
-        self.port = _free_port()
         self.process: subprocess.Popen[str] | None = None
         self._user = _somebody() if os.getuid() == 0 else None
         _give(self.folder, self._user)
@@ -135,11 +137,7 @@ class PostgresServer(PostgresAddress):
             self._call(
                 "initdb", "-D", self.data, "-U", "postgres", "-A", "trust", "-E", "UTF8", "--no-locale", "-N"
             )
-            with (self.data / "postgresql.conf").open("a") as file:
-                place = {"unix_socket_directories": str(self.folder), "port": str(self.port)}
-                told = SETTINGS | settings | place
-                file.writelines(f"{name} = '{value}'\n" for name, value in told.items())
-            self.start()
+            self._start_somewhere(SETTINGS | settings | {"unix_socket_directories": str(self.folder)})
         except BaseException:
             self.close()
             raise
@@ -148,6 +146,21 @@ class PostgresServer(PostgresAddress):
     def data(self) -> Path:
         """Where the server keeps everything."""
         return self.folder / "data"
+
+    def _start_somewhere(self, settings: dict[str, str]) -> None:
+        written = (self.data / "postgresql.conf").read_text()
+        for left in reversed(range(PORT_TRIES)):
+            self.port = free_port()
+            told = settings | {"port": str(self.port)}
+            lines = [f"{name} = '{value}'\n" for name, value in told.items()]
+            (self.data / "postgresql.conf").write_text(written + "".join(lines))
+            try:
+                self.start()
+                return
+            except RuntimeError:
+                # Another process was faster.
+                if not left or PORT_TAKEN not in self._log():
+                    raise
 
     def start(self) -> None:
         """Start, and wait until it answers."""
@@ -246,7 +259,7 @@ class Bouncer:
 
     def __init__(self, server: PostgresAddress, *, connections: int = 4) -> None:
         path = program("pgbouncer", "pgbouncer")
-        self.server, self.port = server, _free_port()
+        self.server, self.port = server, free_port()
         self.folder = Path(tempfile.mkdtemp(prefix="holdfast-bouncer-"))
         user = _somebody() if os.getuid() == 0 else None
         _give(self.folder, user)
@@ -342,12 +355,6 @@ def roomy() -> Path | None:
     if SHARED_MEMORY.is_dir() and shutil.disk_usage(SHARED_MEMORY).free > ROOM_BYTES:
         return SHARED_MEMORY
     return None
-
-
-def _free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
 
 
 def _somebody() -> pwd.struct_passwd:

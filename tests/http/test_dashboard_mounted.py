@@ -2,6 +2,7 @@
 
 import asyncio
 import re
+import socket
 import threading
 
 import pytest
@@ -18,7 +19,6 @@ from holdfast.store.sqlite.store import SqliteStore
 from tests.http.served import Client
 from tests.http.test_dashboard import send, sign_in, token_of
 from tests.queue_suite.tools import until
-from tests.remote.processes import free_port
 
 KEY = "k" * 32
 
@@ -28,17 +28,18 @@ class Mounted:
 
     def __init__(self, queue):
         mounts = [Mount("/ops", dashboard(queue)), Mount("/open", dashboard(queue, sign_in=False))]
-        self.address = ("127.0.0.1", free_port())
-        config = uvicorn.Config(Starlette(routes=mounts), *self.address, log_level="error", lifespan="off")
+        listens = socket.create_server(("127.0.0.1", 0))
+        self.address = listens.getsockname()
+        config = uvicorn.Config(Starlette(routes=mounts), log_level="error", lifespan="off")
         self._server = uvicorn.Server(config)
-        self._thread = threading.Thread(target=lambda: asyncio.run(self._server.serve()))
+        self._thread = threading.Thread(target=lambda: asyncio.run(self._server.serve([listens])))
         self._thread.start()
         until(lambda: self._server.started)
 
     def close(self):
         """Stop it."""
         self._server.should_exit = True
-        self._thread.join(30)
+        self._thread.join(60)
 
 
 @pytest.fixture

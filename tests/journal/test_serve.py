@@ -4,7 +4,8 @@ from contextlib import closing
 
 import holdfast
 from tests.http.served import Client
-from tests.remote.processes import ServerProcess, free_port
+from tests.ports import free_port
+from tests.remote.processes import ServerProcess
 from tests.servers import postgres_or_skip
 
 

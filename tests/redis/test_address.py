@@ -10,14 +10,16 @@ import pytest
 import holdfast
 from holdfast.core.errors import BadInput, SchemaMismatch, StoreError, StoreFull, Unavailable
 from holdfast.queue.connect import shown_url
+from holdfast.store.redis import store as redis_store
 from holdfast.store.redis.connection import server_of
 from holdfast.store.redis.keys import Keys
 from holdfast.store.redis.open import check_server, look
 from holdfast.store.redis.store import RedisStore
 from holdfast.store.redis.url import parse
 from holdfast.testing.stores.making import a_job, add
+from tests.ports import free_port
 from tests.programs import or_skip, program
-from tests.redis_servers import RedisServer, free_port, redis_or_skip, until
+from tests.redis_servers import RedisServer, redis_or_skip, until
 from tests.store.helpers import SRC, all_ids
 
 SECRET = "s3cr3t-word"
@@ -144,8 +146,7 @@ def test_a_promise_that_the_server_cannot_keep_is_refused(server):
         store.close()
 
 
-@pytest.mark.long
-def test_a_replica_is_refused_and_a_commit_waits_for_it(server):
+def test_a_replica_is_refused_and_a_commit_waits_for_it(server, monkeypatch):
     """What it is told by the master it has before the call returns; if it does not answer that is told."""
     replica = redis_or_skip(replicaof=f"127.0.0.1 {server.port}")
     try:
@@ -161,6 +162,7 @@ def test_a_replica_is_refused_and_a_commit_waits_for_it(server):
             master.execute_command("CLIENT", "KILL", "TYPE", "replica")
             client.replicaof("NO", "ONE")
             until(lambda: master.info("replication")["connected_slaves"] == 0)
+            monkeypatch.setattr(redis_store, "REPLICAS_MS", 300)
             with pytest.raises(Unavailable, match="may be lost with the master"):
                 add(store, a_job(99))
             store.close()
@@ -193,9 +195,10 @@ def test_a_disk_that_cannot_be_written_is_told(server, tmp_path):
     with server.client() as client:
         client.config_set("dir", str(folder))
         shutil.rmtree(folder)
-        client.config_set("save", "1 1")
         client.bgsave()
         until(lambda: client.info("persistence")["rdb_last_bgsave_status"] == "err")
+        # Not before: the server would begin to save by itself.
+        client.config_set("save", "1 1")
         with pytest.raises(StoreFull, match="cannot write its disk"):
             add(store, a_job(2))
         client.config_set("save", "")

@@ -3,23 +3,16 @@
 import os
 import select
 import signal
-import socket
 import subprocess
 import sys
 from pathlib import Path
 from typing import Self
 
 from holdfast.store.common.clock import monotonic_s
+from tests.ports import free_port
 
 # How long a server may take to be ready, on a busy machine.
 PATIENCE_S = 60.0
-
-
-def free_port() -> int:
-    """A port that nobody listens on now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 class ServerProcess:

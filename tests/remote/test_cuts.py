@@ -16,8 +16,8 @@ from holdfast.queue.connect import connect
 from holdfast.queue.queue import ClaimedJob, Queue
 from holdfast.remote.address import parse
 from holdfast.remote.connection import RemoteConnection
+from tests.ports import free_port
 from tests.queue_suite.tools import LONG_S, outcome, until, waiting
-from tests.remote.processes import free_port
 from tests.remote.proxy import Proxy
 from tests.remote.served import Served
 

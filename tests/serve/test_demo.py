@@ -10,7 +10,7 @@ from pathlib import Path
 from urllib.error import URLError
 from urllib.request import urlopen
 
-from tests.remote.processes import free_port
+from tests.ports import free_port
 
 ROOT = Path(__file__).parents[2]
 SECONDS = 120
