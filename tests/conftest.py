@@ -162,6 +162,17 @@ def redis_cluster() -> ClusterAddress:
 
 
 @pytest.fixture
+def no_looks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process that listens to a server never looks by itself: it finds only what it is told."""
+    from holdfast.store.common import listener
+    from holdfast.store.postgres import notify
+
+    for module in (listener, notify):
+        monkeypatch.setattr(module, "SOON_S", 3_600.0)
+        monkeypatch.setattr(module, "SELDOM_S", 3_600.0)
+
+
+@pytest.fixture
 def small_bites(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is done at once ends after two or three, so that much is left for later."""
     for module in (chores, limiting, upkeep):

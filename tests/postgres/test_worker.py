@@ -34,7 +34,7 @@ def test_a_worker_goes_on_when_its_server_was_restarted(tmp_path, server: Postgr
     bench = Bench(tmp_path, server.url())
     try:
         bench.start()
-        assert bench.queue.add("double", {"n": 1}).result(wait=30) == 2
+        assert bench.queue.add("double", {"n": 1}).result(wait=60) == 2
         server.stop(immediately=True)
         server.start()
 

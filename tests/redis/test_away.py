@@ -4,12 +4,14 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+import redis
 
 import holdfast
 from holdfast.queue.queue import Queue
 from holdfast.store.redis.store import RedisStore
 from holdfast.testing.stores.making import a_job, add
 from tests.outages import first_add_waits
+from tests.queue_suite.tools import until
 from tests.work.conftest import Bench, lines_of
 
 # Between any two keys it looks whether somebody asks.
@@ -27,10 +29,10 @@ def test_a_first_add_waits_for_a_server_that_is_down(server, heard):
 def test_a_first_add_waits_for_a_server_that_loads(server, heard):
     """Its data are slow to load: it answers, and only that it does so."""
     with server.client() as client:
-        client.mset({f"key-{n}": "x" * 10_000 for n in range(50)})
+        client.mset({f"key-{n}": "x" * 2_000 for n in range(2_000)})
         client.save()
     server.kill()
-    server._settings["key-load-delay"] = "100000"
+    server._settings["key-load-delay"] = "20000"
     over = threading.Event()
 
     def start():
@@ -38,15 +40,32 @@ def test_a_first_add_waits_for_a_server_that_loads(server, heard):
         # It ends with the thread that started it.
         over.wait()
 
+    def load_quickly():
+        with server.client() as client:
+            client.config_set("key-load-delay", 0)
+
     starting = threading.Thread(target=start)
     starting.start()
     try:
-        waiting = first_add_waits(server.url("away"), heard, lambda: None)
+        until(lambda: _is_loading(server))
+        waiting = first_add_waits(server.url("away"), heard, load_quickly)
     finally:
         over.set()
         starting.join()
 
     assert "loading" in waiting
+
+
+def _is_loading(server):
+    """Whether a server listens, and says that it loads."""
+    try:
+        with server.client() as client:
+            client.ping()
+    except redis.BusyLoadingError:
+        return True
+    except redis.ConnectionError:
+        pass
+    return False
 
 
 def test_a_server_that_stays_down_is_told_after_the_wait(server):

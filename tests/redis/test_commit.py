@@ -155,11 +155,12 @@ def test_a_store_whose_server_lost_its_data_is_a_store_again_with_the_next_commi
 def waiting(store):
     """A thread in which a store waits, and what it was told."""
     told = []
-    thread = threading.Thread(target=lambda: told.append(store.wait(20)))
+    thread = threading.Thread(target=lambda: told.append(store.wait(60)))
     thread.start()
     return thread, told
 
 
+@pytest.mark.usefixtures("no_looks")
 @pytest.mark.parametrize("command", [ADD, c.Add(jobs=(c.NewJob(task="u", unique=b"u"),))])
 def test_a_commit_wakes_those_that_wait_in_other_processes(engine, redis_url, command):
     """Not one that waits here, which is woken by whoever committed."""
@@ -173,7 +174,7 @@ def test_a_commit_wakes_those_that_wait_in_other_processes(engine, redis_url, co
 
     engine.execute([command])
 
-    thread.join(15)
+    thread.join()
     assert told == [True]
     assert not engine.store.wait(0.05)
     other.close()
@@ -206,7 +207,7 @@ def test_a_user_that_may_not_subscribe_polls(redis_server):
 
     add(other, a_job(2))
 
-    thread.join(30)
+    thread.join()
     assert told == [True]
     store.close()
     other.close()
@@ -229,16 +230,16 @@ def test_a_commit_that_the_server_refuses_was_not_made(server):
 
 def test_what_the_replicas_do_not_have_is_done_once_and_said_so(monkeypatch):
     """A batch that may be lost is not done again: it is done, and its caller has to look."""
-    monkeypatch.setattr(redis_store, "REPLICAS_MS", 1_000)
     server = redis_or_skip()
     replica = redis_or_skip(replicaof=f"127.0.0.1 {server.port}")
-    store = RedisStore(server.url(durability="replicated"), patience_s=5)
+    store = RedisStore(server.url(durability="replicated"))
     assert replica.process is not None
     pid = replica.process.pid
     try:
         with server.client() as client:
             until(lambda: client.info("replication").get("slave0", {}).get("state") == "online")
         add(store, a_job(1))
+        monkeypatch.setattr(redis_store, "REPLICAS_MS", 300)
         os.kill(pid, signal.SIGSTOP)
 
         with pytest.raises(Unsettled):

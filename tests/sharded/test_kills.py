@@ -26,7 +26,7 @@ def test_two_steps_that_are_cut_short_leave_one_job_for_each_key(tmp_path):
         for _ in range(KILLS):
             with _Adder(url):
                 time.sleep(rng.uniform(0.05, 0.3))
-        until(lambda: queue.counts()["work"].get("FINISHED", 0) > KILLS)
+        until(lambda: queue.counts().get("work", {}).get("FINISHED", 0) > KILLS)
 
     with holdfast.connect(url) as queue:
         queue.connection.ask(c.Upkeep())

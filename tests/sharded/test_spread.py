@@ -18,7 +18,7 @@ from holdfast.engine.records import OUTBOX, name_of
 from holdfast.queue.aio import AsyncQueue
 from holdfast.store.contract import Changes
 from tests.doubles import Gated, engines
-from tests.queue_suite.tools import complaints, take, take_all, until
+from tests.queue_suite.tools import LONG_S, complaints, take, take_all, until
 from tests.sharded.conftest import SHARDS
 from tests.sharded.places import domain_in, key_in, of
 
@@ -165,16 +165,16 @@ def test_a_claim_that_is_given_up_between_two_shards_gives_back_what_it_has(rack
 
         def hold():
             inside.set()
-            go.wait(20)
+            go.wait(LONG_S)
 
         last = engines(queue)[3]
         last.store = Gated(last.store, hold, threading.Event())
-        claim = asyncio.ensure_future(queue.claim(limit=9, wait=20, renew=False))
-        await asyncio.to_thread(inside.wait, 20)
+        claim = asyncio.ensure_future(queue.claim(limit=9, wait=LONG_S, renew=False))
+        await asyncio.to_thread(inside.wait, LONG_S)
         claim.cancel()
         await asyncio.gather(claim, return_exceptions=True)
         go.set()
-        for _ in range(1_000):
+        for _ in range(6_000):
             states = [(await queue.get(job)).state for job in jobs]
             if states == [State.QUEUED] * SHARDS:
                 break

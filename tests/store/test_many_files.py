@@ -53,4 +53,4 @@ def test_a_process_with_very_many_files_is_woken(address: str, request: pytest.F
 
         adds.add("t")
 
-        assert store.wait(10.0)
+        assert store.wait(60.0)

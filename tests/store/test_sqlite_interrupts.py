@@ -21,7 +21,7 @@ from holdfast.store.sqlite import wal as sqlite_wal
 from holdfast.store.sqlite.guard import PENDING_BYTE
 from holdfast.store.sqlite.store import SqliteStore
 from holdfast.testing.stores.making import a_job, commit, new_jobs
-from tests.queue_suite.tools import until
+from tests.queue_suite.tools import LONG_S, until
 
 READY = CountKey("", "t", Place.READY, State.QUEUED)
 assert apsw  # type: ignore[truthy-bool]
@@ -97,7 +97,7 @@ def check_works(store, job_id):
     """Another thread can add at once: it waits for no lock that was left behind."""
     thread = threading.Thread(target=add, args=(store, job_id), daemon=True)
     thread.start()
-    thread.join(10)
+    thread.join(LONG_S)
     assert not thread.is_alive()
     assert job_id in added(store)
 

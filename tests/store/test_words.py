@@ -47,20 +47,21 @@ def stores(url: str) -> Iterator[list[Store]]:
         yield both
 
 
+@pytest.mark.usefixtures("no_looks")
 def test_who_heeds_ends_is_woken_by_them_and_nobody_else(stores: list[Store]) -> None:
     """All who have not said otherwise; and everybody by what may be claimed."""
     one, other = stores
     commit(one, ENDS)
-    assert other.wait(20)
+    assert other.wait(60)
 
     until(lambda: not other.wait(0.2, ends=False))
     commit(one, ENDS, rows={})
     assert not other.wait(0.3, ends=False)
     commit(one, JOBS)
-    assert other.wait(20, ends=False)
+    assert other.wait(60, ends=False)
 
     commit(one, ENDS)
-    assert other.wait(20)
+    assert other.wait(60)
 
 
 def test_of_two_words_at_once_none_is_lost(stores: list[Store]) -> None:
@@ -71,7 +72,7 @@ def test_of_two_words_at_once_none_is_lost(stores: list[Store]) -> None:
         threads = [threading.Thread(target=call) for call in (calls if turn % 2 else calls[::-1])]
         for thread in threads:
             thread.start()
-        assert other.wait(20, ends=False), turn
+        assert other.wait(60, ends=False), turn
         for thread in threads:
             thread.join()
         until(lambda: not other.wait(0.05, ends=False))
