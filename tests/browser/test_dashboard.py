@@ -91,11 +91,11 @@ def test_a_page_shows_changes_without_a_reload(browser: Browser, served: Served,
 
     browser.click("#live-toggle")
     browser.wait_text("Paused", "#live-state")
-    updates = browser.run("return document.body.dataset.updates")
+    updates = int(browser.run("return document.body.dataset.updates"))
     served.connection.ask(c.Add(jobs=(c.NewJob(task="unseen"),)))
     browser.click("#live-toggle")
     browser.wait_text("unseen", "#live")
-    assert browser.run("return document.body.dataset.updates") > updates
+    assert int(browser.run("return document.body.dataset.updates")) > updates
 
     browser.open(f"{address}/jobs/{jobs['running']}")
     job = served.connection.ask(q.GetJob(job_id=jobs["running"]))
@@ -303,7 +303,8 @@ def test_pages_are_read_without_scripts(browser: Browser, served: Served, addres
 def test_a_theme_is_remembered(browser: Browser, served: Served, address: str) -> None:
     """The button goes through system, light and dark; another page has the same."""
     browser.open(f"{address}/")
-    browser.run("localStorage.clear(); location.reload()")
+    browser.run("localStorage.clear()")
+    browser.open(f"{address}/")
     browser.wait_text("Theme: system")
     for theme in ("light", "dark"):
         browser.click("#theme-toggle")

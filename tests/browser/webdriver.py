@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -106,15 +107,30 @@ class Browser:
 
     def click(self, selector: str) -> None:
         """Press an element."""
-        self._do(f"/element/{self._find(selector)}/click")
+        self._click(lambda: self._find(selector))
+
+    def _click(self, find: Callable[[], str]) -> None:
+        """Press what is found; a page that shows changes may have replaced it just then."""
+        until = time.monotonic() + SECONDS
+        while True:
+            try:
+                self._do(f"/element/{find()}/click")
+                return
+            except WebDriverError as error:
+                if not str(error).startswith("stale element") or time.monotonic() > until:
+                    raise
 
     def click_text(self, selector: str, text: str) -> None:
         """Press the first of several elements that has a text."""
         find = ".find(element => element.innerText.trim() == arguments[1])"
         script = f"return [...document.querySelectorAll(arguments[0])]{find}"
-        element = self.run(script, selector, text)
-        assert element is not None, f"no {selector} says {text!r}"
-        self._do(f"/element/{element[ELEMENT]}/click")
+
+        def found() -> str:
+            element = self.run(script, selector, text)
+            assert element is not None, f"no {selector} says {text!r}"
+            return str(element[ELEMENT])
+
+        self._click(found)
 
     def type(self, selector: str, text: str) -> None:
         """Write into a field, instead of what is there."""

@@ -17,7 +17,7 @@ from holdfast.serve.guard import Guard
 from holdfast.serve.http.service import HttpService
 from holdfast.serve.service import ListenAddress
 
-SECONDS = 30
+SECONDS = 60
 
 
 class Reply:

@@ -125,17 +125,17 @@ def test_a_claim_waits_for_a_job(client, served):
     with served.client() as waiting:
 
         def claim() -> None:
-            found.append(waiting.ok("POST", "/v1/claims", {"tasks": ["late"], "wait": 20}))
+            found.append(waiting.ok("POST", "/v1/claims", {"tasks": ["late"], "wait": 50}))
 
         thread = threading.Thread(target=claim)
         thread.start()
         job_id = client.post("/v1/jobs", {"task": "late"}).json["id"]
-        thread.join(20)
+        thread.join()
 
     assert [one["job"]["id"] for one in found[0]["jobs"]] == [job_id]
     begun = time.monotonic()
     assert client.ok("POST", "/v1/claims", {"tasks": ["none"], "wait": 0.2}) == {"jobs": []}
-    assert time.monotonic() - begun < 10
+    assert time.monotonic() - begun < 30
     assert client.post("/v1/claims", {"wait": 61}).status == 400
 
 
@@ -162,7 +162,7 @@ def test_who_waits_is_answered_when_the_server_closes(served):
         while not served.connection._submitter._waiter._claims:
             time.sleep(0.01)
         served.drain()
-        thread.join(10)
+        thread.join()
 
     assert found == [{"jobs": []}]
 
@@ -324,11 +324,11 @@ def test_a_result_that_is_not_there_yet_is_202(served, client):
     results = []
     with served.client() as waiting:
         thread = threading.Thread(
-            target=lambda: results.append(waiting.get(f"/v1/jobs/{job_id}/result?wait=20"))
+            target=lambda: results.append(waiting.get(f"/v1/jobs/{job_id}/result?wait=50"))
         )
         thread.start()
         served.connection.ask(c.Answer(hold=c.hold_of(one.job), code=Code.OK, result='{"a":1}'))
-        thread.join(20)
+        thread.join()
     assert results[0].json["result"] == {"a": 1}
 
 

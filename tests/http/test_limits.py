@@ -198,12 +198,12 @@ def test_a_head_that_is_too_large_or_no_http_is_refused(served, sent, status):
 
 def test_slow_clients_are_cut_off_while_others_are_served(serve, monkeypatch):
     """200 that send a head or a body byte by byte, and some that do not read; a neighbour sees none of it."""
-    monkeypatch.setattr(protocol, "HEAD_S", 1.0)
-    monkeypatch.setattr(protocol, "WRITE_S", 2.0)
     served = serve()
     with served.client() as client:
         many = "".join('{"task":"t","data":"%s"}\n' % ("x" * 500) for _ in range(20_000))
         client.ask("POST", "/v1/jobs", many.encode(), {"Content-Type": "application/x-ndjson"})
+        monkeypatch.setattr(protocol, "HEAD_S", 1.0)
+        monkeypatch.setattr(protocol, "WRITE_S", 2.0)
         slow = [served.raw() for _ in range(200)]
         for n, sock in enumerate(slow):
             sock.sendall(
@@ -214,8 +214,8 @@ def test_slow_clients_are_cut_off_while_others_are_served(serve, monkeypatch):
         for sock in deaf:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
             sock.sendall(b"GET /v1/jobs HTTP/1.1\r\nHost: localhost\r\nAccept: application/x-ndjson\r\n\r\n")
-        waits, open_ones, until = [], set(slow), time.monotonic() + 20
-        while open_ones and time.monotonic() < until:
+        waits, open_ones, end_s = [], set(slow), time.monotonic() + 60
+        while open_ones and time.monotonic() < end_s:
             begun = time.monotonic()
             assert client.get("/v1/time").status == 200
             waits.append(time.monotonic() - begun)
@@ -233,12 +233,8 @@ def test_slow_clients_are_cut_off_while_others_are_served(serve, monkeypatch):
                         open_ones.discard(sock)
             time.sleep(0.05)
         assert not open_ones
-        while served.service._state.connections and time.monotonic() < until:
-            if len(served.service._state.connections) == 1:
-                break
-            time.sleep(0.05)
         # All but the neighbour's: those that did not read are gone too.
-        assert len(served.service._state.connections) == 1
+        until(lambda: len(served.service._state.connections) == 1)
         for sock in (*slow, *deaf):
             sock.close()
     assert sorted(waits)[len(waits) // 2] < 1.0
@@ -255,9 +251,7 @@ def test_there_is_a_limit_to_connections(serve):
         assert client.get("/healthz").status == 200
         for sock in idle:
             sock.close()
-        until = time.monotonic() + 10
-        while len(served.service._state.connections) > 1 and time.monotonic() < until:
-            time.sleep(0.01)
+        until(lambda: len(served.service._state.connections) == 1)
         with served.client() as another:
             assert another.get("/healthz").status == 200
 
@@ -314,21 +308,17 @@ def test_many_large_bodies_at_once_are_bounded(serve, monkeypatch):
     before = memory_mb()
     socks = [served.raw() for _ in range(20)]
     head = b"POST /v1/jobs HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % (60 << 20)
-    refused = 0
     for sock in socks:
         sock.settimeout(5)
         try:
             sock.sendall(head + b" " * (1 << 20))
         except OSError:
-            refused += 1
-    time.sleep(0.5)
-    for sock in socks:
-        if select.select([sock], [], [], 0)[0]:
-            refused += 1
-        sock.close()
-
-    assert refused >= 10
+            # Refused, and cut off.
+            pass
+    until(lambda: len(select.select(socks, [], [], 0)[0]) >= 10)
     assert memory_mb() - before < 100
+    for sock in socks:
+        sock.close()
     with served.client() as client:
         assert client.get("/healthz").status == 200
 

@@ -14,7 +14,7 @@ from holdfast.engine.makers import open_connection
 from holdfast.serve.bedrock.port import Port
 from holdfast.serve.bedrock.server import PortServer
 
-SECONDS = 30
+SECONDS = 60
 
 
 class Reply:

@@ -13,7 +13,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.ports import free_port
 from tests.programs import or_skip, program
+from tests.queue_suite.tools import until
 from tests.serve.clients import Client
 
 ROOT = Path(__file__).parents[2]
@@ -199,10 +201,7 @@ def test_beyond_loopback_each_request_shows_a_token(tmp_path):
         assert sorted(name for (name,) in rows) == ["foo1", "foo3", "foo5", "foo7", "foo9"]
 
         holdfast(tmp_path, "token", "revoke", "own")
-        for _ in range(100):
-            if client.status("Ping", token=own) != "200 OK":
-                break
-            time.sleep(0.1)
+        until(lambda: client.status("Ping", token=own) != "200 OK")
         assert client.status("Ping", token=own) == "401 Unauthorized"
 
 
@@ -281,7 +280,7 @@ def test_the_example_runs(tmp_path):
     or_skip(lambda: program("nc", "netcat-openbsd"), what="WITH NC")
     environment = os.environ | {
         "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]),
-        "PORT": "18888",
+        "PORT": str(free_port()),
     }
     done = subprocess.run(
         ["sh", str(ROOT / "examples" / "job_commands.sh")],
