@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 # How long a thread or process that is on its way out may take before it counts as left behind.
-GRACE_SECONDS = 20.0
+GRACE_SECONDS = 60.0
 
 # In the command of a server that all tests of this process share.
 SHARED = "holdfast-shared-"

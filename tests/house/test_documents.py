@@ -58,7 +58,10 @@ def test_a_document_runs(document, tmp_path):
         ("- item\n\n  ```python\n  raise KeyError\n  ```", "KeyError"),
         ("<!-- background -->\n```console\n$ echo one\ntwo\n```", "where the document shows"),
         (
-            "<!-- background -->\n```console\n$ sh -c 'trap \"exit 3\" TERM; echo on; sleep 1'\non\n```",
+            (
+                "<!-- background -->\n```console\n"
+                "$ sh -c 'trap \"exit 3\" TERM; echo on; while :; do sleep 0.1; done'\non\n```"
+            ),
             "after SIGTERM",
         ),
         ("<!-- file a.py -->\n```python\nx = 1\n```\n```python\nprint(x)\n```", "NameError"),

@@ -48,4 +48,4 @@ def test_what_is_about_to_end_is_given_a_moment():
     threading.Timer(0.05, lambda: None).start()
 
     with subprocess.Popen([sys.executable, "-c", "pass"]):
-        assert leftovers.wait(10) == []
+        assert leftovers.wait() == []

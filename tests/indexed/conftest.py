@@ -11,6 +11,7 @@ from holdfast.indexed import AsyncConsumer, AsyncProgress, Consumer, Progress
 from holdfast.queue.aio import AsyncQueue
 from holdfast.queue.queue import Queue
 from holdfast.store.common.clock import system_clock
+from tests.indexed.tools import PATIENCE_S
 from tests.stores import ONE_OF_EACH, opener
 
 
@@ -60,7 +61,7 @@ class Looped:
         self.thread.start()
 
     def _wait(self, coroutine: Any) -> Any:
-        return asyncio.run_coroutine_threadsafe(coroutine, self.loop).result(30)
+        return asyncio.run_coroutine_threadsafe(coroutine, self.loop).result(PATIENCE_S)
 
     def start(self) -> None:
         self._wait(self.inner.start())

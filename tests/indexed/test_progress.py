@@ -122,7 +122,7 @@ def shared(tmp_path):
     queue = Queue(lambda: SqliteStore(tmp_path / "jobs.db"), url="jobs.db")
     queue.counts()
     connection = sqlite3.connect(tmp_path / "jobs.db", isolation_level=None, check_same_thread=False)
-    connection.execute("PRAGMA busy_timeout = 10000")
+    connection.execute("PRAGMA busy_timeout = 60000")
     connection.execute("CREATE TABLE output (item INTEGER)")
     yield queue, connection
     connection.close()

@@ -18,7 +18,7 @@ from holdfast.testing.clock import MovedClock
 from .fixtures import START_MS, MakeAsyncQueue
 from .tools import MINUTE_MS, take
 
-PATIENCE_S = 30
+PATIENCE_S = 60
 
 
 def texts(queue: Queue, job: Any) -> list[str]:

@@ -14,7 +14,7 @@ from holdfast.testing.clock import MovedClock
 
 from .aio import Story, taken
 from .fixtures import MakeQueue
-from .tools import MINUTE_MS, nothing, take, unchanged
+from .tools import LONG_S, MINUTE_MS, nothing, take, unchanged
 
 
 def add_publish(queue: Queue) -> Any:
@@ -189,7 +189,7 @@ def test_the_id_of_what_follows_is_known_from_the_start(
 
     take(queue, "first").done(1)
     clock.advance(MINUTE_MS)
-    job = take(queue, "second", wait=5)
+    job = take(queue, "second", wait=LONG_S)
     job.done(2)
 
     assert (job.id, added.get().then_id) == (then_id, then_id)

@@ -33,7 +33,21 @@ class Order:
 # ── soft limits ──────────────────────────────────────────────────────────────────────────────────
 
 
-def _spin() -> None:
+@pytest.fixture
+def inside(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
+    """Set by a function that is ready for its limit: on a busy machine that may come before it is."""
+    inside, strike = threading.Event(), SoftLimit._on_timer
+
+    def strike_inside(limit: SoftLimit) -> None:
+        assert inside.wait(LONG_S)
+        strike(limit)
+
+    monkeypatch.setattr(SoftLimit, "_on_timer", strike_inside)
+    return inside
+
+
+def _spin(inside: threading.Event) -> None:
+    inside.set()
     while True:
         pass
 
@@ -42,23 +56,26 @@ async def _wait() -> None:
     await asyncio.Event().wait()
 
 
-def test_a_function_past_its_soft_limit_is_interrupted_and_may_clean_up(queue: Queue) -> None:
+def test_a_function_past_its_soft_limit_is_interrupted_and_may_clean_up(
+    queue: Queue, inside: threading.Event
+) -> None:
     """What it returns then is its result; uncaught, it is an error like any other."""
 
     @queue.task(soft_timeout="50ms", timeout="1m")
     def cleans() -> str:
         try:
-            _spin()
+            _spin(inside)
         except SoftTimeout:
             return "cleaned up"
         return "never"
 
     @queue.task(soft_timeout="50ms", attempts=1)
     def heedless() -> None:
-        _spin()
+        _spin(inside)
 
     caught, raised = cleans.add(), heedless.add()
     for _ in range(2):
+        inside.clear()
         take(queue).run()
 
     assert caught.result() == "cleaned up"
@@ -67,12 +84,15 @@ def test_a_function_past_its_soft_limit_is_interrupted_and_may_clean_up(queue: Q
     assert "_spin" in raised.get().errors[0].traceback
 
 
-def test_a_soft_limit_inside_a_call_of_the_queue_leaves_it_usable(queue: Queue, clock: MovedClock) -> None:
+def test_a_soft_limit_inside_a_call_of_the_queue_leaves_it_usable(
+    queue: Queue, clock: MovedClock, inside: threading.Event
+) -> None:
     """It is no error of the call that it hits; a claimed job comes back, at the latest after its lease."""
 
     @queue.task(soft_timeout="100ms", timeout="1m")
     def claims() -> str:
         try:
+            inside.set()
             while True:
                 try:
                     job = queue.next(["other"], lease=1, renew=False)
@@ -86,10 +106,11 @@ def test_a_soft_limit_inside_a_call_of_the_queue_leaves_it_usable(queue: Queue, 
     queue.add("other")
     for _ in range(3):
         ended = claims.add()
+        inside.clear()
         take(queue, "claims").run()
         assert ended.result() == "interrupted"
         clock.advance(1_000)
-        other = queue.next(["other"], wait=30)
+        other = queue.next(["other"], wait=LONG_S)
         assert other is not None
         other.release()
 

@@ -19,7 +19,7 @@ from holdfast.testing.clock import MovedClock
 
 from .tools import MINUTE_MS, take
 
-PATIENCE_S = 30
+PATIENCE_S = 60
 
 
 @dataclass
