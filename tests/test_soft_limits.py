@@ -23,7 +23,7 @@ except SoftTimeout:
 threading.setprofile(lambda *_: None)
 profiled = threading.Thread(target=int, daemon=True)
 profiled.start()
-profiled.join(10)
+profiled.join(40)
 print("hangs" if profiled.is_alive() else "runs")
 """
 

@@ -1,7 +1,6 @@
 """`connection=`: adding and finishing jobs inside the caller's own transaction, with either library."""
 
 import sqlite3
-import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import apsw
@@ -9,8 +8,9 @@ import pytest
 
 import holdfast
 from holdfast.testing.clock import MovedClock
+from tests.idle import waits
 from tests.queue_suite.fixtures import START_MS
-from tests.queue_suite.tools import LONG_S, complaints, see, take, upkeep
+from tests.queue_suite.tools import LONG_S, complaints, see, take, until, upkeep
 
 
 @pytest.fixture(params=["apsw", "stdlib"])
@@ -196,15 +196,10 @@ def test_what_would_touch_others_is_refused_there(queue, connection, option):
 
 def test_a_waiting_claim_hears_of_the_callers_commit(queue, connection):
     """Although nobody told it."""
-    began = threading.Event()
-
-    def wait():
-        began.set()
-        return queue.next(wait=LONG_S, renew=False)
-
     with ThreadPoolExecutor(1) as pool:
-        claim = pool.submit(wait)
-        assert began.wait(LONG_S)
+        claim = pool.submit(queue.next, wait=LONG_S, renew=False)
+        # Its first look writes: it would not wait for a transaction of this process for long.
+        until(lambda: waits(queue))
         connection.execute("BEGIN IMMEDIATE")
         added = queue.add("work", connection=connection)
         connection.execute("COMMIT")
