@@ -52,8 +52,9 @@ class Proxy:
             self._start(self._forward, server, client, self.down)
 
     def _forward(self, source: socket.socket, target: socket.socket, direction: Direction) -> None:
-        source.settimeout(LOOK_S)
         try:
+            # It may be closed already: by `reset`, or by the thread of the other direction.
+            source.settimeout(LOOK_S)
             while not self._closing.is_set():
                 try:
                     data = source.recv(CHUNK)
