@@ -6,6 +6,8 @@ import time
 from collections import Counter
 from contextlib import ExitStack
 
+import pytest
+
 import holdfast
 from holdfast.store.contract import JOBS
 from holdfast.store.redis.store import RedisStore
