@@ -56,6 +56,7 @@ def gated() -> str:
     _note("gated")
     while not Path(os.environ["HOLDFAST_TEST_NOTES"] + ".go").exists():
         time.sleep(0.01)
+    _note("opened")
     return "done"
 
 

@@ -69,6 +69,17 @@ class Bench:
         self.queue.close()
 
 
+def children_of(pid: int) -> list[int]:
+    """The processes that a process has started and not yet waited for."""
+    found: list[int] = []
+    for task in Path(f"/proc/{pid}/task").glob("*/children"):
+        try:
+            found += map(int, task.read_text().split())
+        except OSError:  # the thread has just ended
+            continue
+    return found
+
+
 def lines_of(worker: subprocess.Popen[str]) -> Iterator[str]:
     """What a worker says, line by line, until it ends."""
     assert worker.stderr is not None

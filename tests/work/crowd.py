@@ -20,10 +20,12 @@ def _note(name: str) -> None:
 
 
 @queue.task()
-async def call_api(name: str, seconds: float) -> str:
-    """Wait as a coroutine does, beside many others."""
+async def call_api(name: str, seconds: float = 0.0, gate: str = "") -> str:
+    """Wait as a coroutine does, beside many others: for a time, then for a file."""
     _note(name)
     await asyncio.sleep(seconds)
+    while gate and not Path(gate).exists():  # noqa: ASYNC110, ASYNC240 (what is waited for is a file)
+        await asyncio.sleep(0.01)
     return "done"
 
 
@@ -36,10 +38,12 @@ def compute(name: str, seconds: float) -> str:
 
 
 @queue.task()
-def poison(name: str, seconds: float) -> None:
-    """End the process, and all that runs in it."""
+def poison(name: str, seconds: float, gate: str = "") -> None:
+    """End the process, and all that runs in it: after a time, or when a file is there."""
     _note(name)
     time.sleep(seconds)
+    while gate and not Path(gate).exists():
+        time.sleep(0.01)
     os.kill(os.getpid(), signal.SIGKILL)
 
 
@@ -60,7 +64,7 @@ def hog_until_open(name: str, gate: str = "") -> None:
 
 
 @queue.task()
-def hog(name: str, seconds: float) -> None:
-    """Hold the interpreter lock without a break."""
+def hog(name: str, pipe: str) -> None:
+    """Hold the interpreter lock without a break, until somebody opens a named pipe to write."""
     _note(name)
-    ctypes.PyDLL(None).usleep(int(seconds * 1_000_000))
+    ctypes.PyDLL(None).open(pipe.encode(), os.O_RDONLY)

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import signal
 import time
 from pathlib import Path
 
@@ -48,6 +49,15 @@ def nap(seconds: float) -> str:
 
 
 @queue.task()
+def gated() -> str:
+    """Run until the test lets it end, by a file beside the notes."""
+    _note("gated")
+    while not Path(os.environ["HOLDFAST_TEST_NOTES"] + ".go").exists():
+        time.sleep(0.01)
+    return "done"
+
+
+@queue.task()
 async def doze(seconds: float) -> str:
     _note("doze")
     await asyncio.sleep(seconds)
@@ -55,8 +65,11 @@ async def doze(seconds: float) -> str:
 
 
 @queue.task()
-def short(n: int) -> None:
+def short(n: int, stops: bool = False) -> None:
+    """End at once; one of them has its worker stopped, wherever that is then."""
     _note(f"short-{n}")
+    if stops:
+        os.kill(os.getppid(), signal.SIGTERM)
 
 
 @queue.task(losses=2)

@@ -133,7 +133,7 @@ def test_the_end_of_an_executor_is_noticed_after_a_frame_that_cannot_be_decoded(
         with theirs:
             theirs.sendall(HEAD.pack(1) + b"\x01")
             transport.abort()
-            await asyncio.wait_for(closed.wait(), 5)
+            await asyncio.wait_for(closed.wait(), 60)
         return noticed
 
     assert asyncio.run(end()) == ["Expected `array`, got `int`"]

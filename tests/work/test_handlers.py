@@ -42,10 +42,11 @@ def test_steps_and_lines_outlive_the_process_that_made_them(bench):
     bench.start("--until-empty", "--lease", "10m", name=APP)
     bench.wait_for(lambda: texts(bench, job) == ["before the end"])
     assert bench.queue.steps(job) == {"first": None}
+    bench.wait_for(lambda: bench.noted("first-done"))
 
     os.kill(bench.noted("first-done")[0], signal.SIGKILL)
 
-    assert job.result(wait=20) == "done"
+    assert job.result(wait=PATIENCE_S) == "done"
     assert (len(bench.noted("first")), len(bench.noted("second"))) == (1, 1)
 
 

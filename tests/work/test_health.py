@@ -91,7 +91,7 @@ def test_a_worker_whose_store_cannot_be_written_is_not_well(bench, tmp_path):
         assert "store" in doctor(str(path)).stdout
     bench.wait_for(lambda: is_well(path))
 
-    assert bench.queue.add("double", {"n": 4}).result(wait=30) == 8
+    assert bench.queue.add("double", {"n": 4}).result(wait=60) == 8
     assert worker.poll() is None
 
 
@@ -118,7 +118,7 @@ def test_a_worker_whose_executors_cannot_start_is_not_well(tmp_path):
             until(lambda: not is_well(path))
             assert worker.poll() is None
             assert "none of its executors can be started: RuntimeError" in doctor(str(path)).stdout
-            assert job.get().state != "RUNNING"
+            until(lambda: job.get().state != "RUNNING")
     finally:
         worker.terminate()
         worker.communicate(timeout=60)

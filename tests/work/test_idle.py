@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.core.queries import ListWorkers
+from tests.work.conftest import children_of
 
 TICKS = os.sysconf("SC_CLK_TCK")
 
@@ -21,8 +22,7 @@ def cpu_s(pid: int) -> float:
 
 def family(pid: int) -> list[int]:
     """A worker and its executors."""
-    tasks = Path(f"/proc/{pid}/task").glob("*/children")
-    return [pid, *(int(child) for task in tasks for child in task.read_text().split())]
+    return [pid, *children_of(pid)]
 
 
 @pytest.mark.parametrize(
@@ -31,7 +31,7 @@ def family(pid: int) -> list[int]:
 def test_an_idle_worker_writes_nothing_and_hardly_runs(bench, seconds, share):
     """Supervisor and executor together; the file is watched by a connection of its own."""
     worker = bench.start()
-    assert bench.queue.add("double", {"n": 1}).result(wait=30) == 2
+    assert bench.queue.add("double", {"n": 1}).result(wait=60) == 2
     ask = bench.queue.connection.ask
     # It says once more what it has done, and from then on nothing.
     bench.wait_for(lambda: [one.done for one in ask(ListWorkers())] == [1])

@@ -16,8 +16,9 @@ def _runs(bench):
     return Counter(line.split()[0] for line in bench.notes.read_text().splitlines())
 
 
-def _begun(bench, jobs):
-    bench.wait_for(lambda: len(_runs(bench)) == jobs)
+def _begun(bench, jobs, times=1):
+    """Wait until so many jobs have begun as often."""
+    bench.wait_for(lambda: sum(count == times for count in _runs(bench).values()) == jobs)
 
 
 def _finish(worker):
@@ -28,17 +29,20 @@ def _finish(worker):
 
 @pytest.mark.parametrize(
     ("task", "count", "words"),
-    [("call_api", 20, ()), ("compute", 5, ("--threads", "5"))],
+    [("call_api", 20, ()), ("until_open", 5, ("--threads", "5"))],
     ids=["coroutines", "functions"],
 )
 def test_one_kill_of_an_executor_makes_no_job_fail(bench, task, count, words):
     """Its jobs run once more, in two crowds at the same time, and their limit counts from when they start."""
-    data = [{"name": f"job-{n}", "seconds": 1.0} for n in range(count)]
-    jobs = [bench.queue.add(task, one, timeout="5s", attempts=3) for one in data]
+    gate = bench.notes.parent / "gate"
+    data = [{"name": f"job-{n}", "gate": str(gate)} for n in range(count)]
+    jobs = [bench.queue.add(task, one, timeout="1m", attempts=3) for one in data]
     worker = bench.start("--until-empty", *words, name=APP)
     _begun(bench, count)
 
     os.kill(bench.noted("job-0")[0], signal.SIGKILL)
+    _begun(bench, count, times=2)
+    gate.touch()
     _finish(worker)
 
     assert {(str(job.get().state), job.get().losses, job.get().attempts) for job in jobs} == {
@@ -51,14 +55,18 @@ def test_one_kill_of_an_executor_makes_no_job_fail(bench, task, count, words):
 
 def test_a_supervisor_that_is_killed_costs_each_job_one_loss_at_most(bench):
     """The next one runs them side by side; none waits for its limit to pass."""
-    data = [{"name": f"job-{n}", "seconds": 2.0} for n in range(5)]
-    jobs = [bench.queue.add("compute", one, timeout="6s") for one in data]
+    gate = bench.notes.parent / "gate"
+    data = [{"name": f"job-{n}", "gate": str(gate)} for n in range(5)]
+    jobs = [bench.queue.add("until_open", one, timeout="10m") for one in data]
     worker = bench.start("--threads", "5", "--lease", "2s", name=APP)
     _begun(bench, 5)
     bench.wait_for(lambda: all(job.get().started_at for job in jobs))
 
     worker.kill()
-    _finish(bench.start("--until-empty", "--threads", "5", "--lease", "2s", name=APP))
+    second = bench.start("--until-empty", "--threads", "5", name=APP)
+    _begun(bench, 5, times=2)
+    gate.touch()
+    _finish(second)
 
     assert {str(job.get().state) for job in jobs} == {"FINISHED"}
     assert {job.get().losses for job in jobs} == {1}
@@ -102,10 +110,17 @@ def test_of_a_crowd_only_the_one_that_kills_is_quarantined(bench):
 
 def test_a_job_beside_one_that_kills_after_its_time_limit_counts_no_loss(bench):
     """The handler of the other goes on, and may be the cause, although its job has failed."""
-    bench.queue.add("poison", {"name": "late", "seconds": 2.0}, timeout="1s", attempts=1)
-    job = bench.queue.add("compute", {"name": "good", "seconds": 3.0}, losses=3)
+    now, gate = bench.notes.parent / "now", bench.notes.parent / "gate"
+    data = {"name": "late", "seconds": 0.0, "gate": str(now)}
+    late = bench.queue.add("poison", data, timeout="1s", attempts=1)
+    job = bench.queue.add("until_open", {"name": "good", "gate": str(gate)}, losses=3)
+    worker = bench.start("--until-empty", "--threads", "2", name=APP)
+    bench.wait_for(lambda: bench.noted("good") and late.get().state == "FAILED")
 
-    bench.work("--threads", "2", name=APP)
+    now.touch()
+    bench.wait_for(lambda: len(bench.noted("good")) == 2)
+    gate.touch()
+    _finish(worker)
 
     assert _runs(bench) == {"late": 1, "good": 2}
     assert (job.get().state, job.get().losses) == ("FINISHED", 0)
@@ -168,14 +183,17 @@ def test_what_waits_behind_a_job_that_hangs_goes_to_another_worker(bench, task):
 
 def test_what_an_executor_could_not_begin_in_time_is_run_once(bench):
     """A handler held the interpreter lock; what waited behind it was taken away, and came back."""
-    hog = bench.queue.add("hog", {"name": "hog", "seconds": 9.0})
+    pipe = bench.notes.parent / "pipe"
+    os.mkfifo(pipe)
+    hog = bench.queue.add("hog", {"name": "hog", "pipe": str(pipe)})
     worker = bench.start("--until-empty", "--threads", "3", name=APP)
     bench.wait_for(lambda: bench.noted("hog"))
     jobs = [bench.queue.add("until_open", {"name": f"job-{n}"}) for n in range(3)]
+    bench.wait_for(lambda: max(job.get().claim for job in jobs) > 1)
 
+    pipe.open("w").close()
     _finish(worker)
 
-    assert max(job.get().claim for job in jobs) > 1
     assert {str(job.get().state) for job in (hog, *jobs)} == {"FINISHED"}
     assert {job.get().losses for job in jobs} == {0}
     assert set(_runs(bench).values()) == {1}
@@ -184,11 +202,14 @@ def test_what_an_executor_could_not_begin_in_time_is_run_once(bench):
 def test_suspects_wait_for_an_executor_that_takes_long_to_start(bench, monkeypatch):
     """Their turn comes when it is there."""
     monkeypatch.setenv("HOLDFAST_TEST_IMPORT_S", "3")
-    jobs = [bench.queue.add("call_api", {"name": f"job-{n}", "seconds": 0.5}) for n in range(2)]
+    gate = bench.notes.parent / "gate"
+    jobs = [bench.queue.add("call_api", {"name": f"job-{n}", "gate": str(gate)}) for n in range(2)]
     worker = bench.start("--until-empty", name=APP)
     _begun(bench, 2)
 
     os.kill(bench.noted("job-0")[0], signal.SIGKILL)
+    _begun(bench, 2, times=2)
+    gate.touch()
     _finish(worker)
 
     assert {str(job.get().state) for job in jobs} == {"FINISHED"}

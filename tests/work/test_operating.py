@@ -5,7 +5,6 @@ import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import pytest
 
@@ -13,7 +12,7 @@ import holdfast
 from holdfast.core.errors import BadInput
 from holdfast.core.sizes import size_bytes, size_text
 from tests.queue_suite.tools import until
-from tests.work.conftest import Bench
+from tests.work.conftest import PATIENCE_S, Bench, children_of, lines_of
 
 APP = "tests.work.several"
 QUEUES = (f"{APP}:queue", f"{APP}:tenants", f"{APP}:elsewhere")
@@ -22,15 +21,14 @@ QUEUES = (f"{APP}:queue", f"{APP}:tenants", f"{APP}:elsewhere")
 def work(bench: Bench, *words: str, names: tuple[str, ...] = QUEUES[:1]) -> str:
     """Have a worker of these queues do all there is to do; what it said."""
     worker = bench.start(*names[1:], "--until-empty", *words, name=names[0])
-    _, said = worker.communicate(timeout=60)
+    _, said = worker.communicate(timeout=PATIENCE_S)
     assert worker.returncode == 0, said
     return said
 
 
 def executors(worker: subprocess.Popen[str]) -> list[int]:
     """The processes that a worker has started."""
-    tasks = Path(f"/proc/{worker.pid}/task").glob("*/children")
-    return [int(pid) for task in tasks for pid in task.read_text().split()]
+    return children_of(worker.pid)
 
 
 # ── several queues ───────────────────────────────────────────────────────────────────────────────
@@ -115,27 +113,29 @@ def test_a_size_is_told_in_its_largest_unit():
 
 def test_executors_come_while_jobs_wait_and_go_after_an_idle_while(bench):
     """From one to three and back, and no job is killed for it."""
-    jobs = [bench.queue.add("nap", {"seconds": 1.0}) for _ in range(9)]
+    jobs = [bench.queue.add("gated") for _ in range(9)]
     worker = bench.start("--processes", "1..3", "--shrink-after", "500ms", name=QUEUES[0])
 
-    bench.wait_for(lambda: len(executors(worker)) == 3)
-    assert [job.result(wait=30) for job in jobs] == ["rested"] * 9
+    bench.wait_for(lambda: len(executors(worker)) == 3 == len(set(bench.noted("gated"))))
+    bench.open_gate()
+    assert [job.result(wait=60) for job in jobs] == ["done"] * 9
     bench.wait_for(lambda: len(executors(worker)) == 1)
 
-    assert len(set(bench.noted("nap"))) >= 2
     assert {job.get().claim for job in jobs} == {1}
 
 
 def test_a_burst_ends_by_itself_and_drains(bench):
     """What runs may finish, what waits goes on waiting."""
-    first = bench.queue.add("nap", {"seconds": 1.5})
-    second = bench.queue.add("nap", {"seconds": 1.5})
+    first = bench.queue.add("gated")
+    second = bench.queue.add("gated")
 
-    worker = bench.start("--burst-seconds", "0.7", name=QUEUES[0])
+    worker = bench.start("--burst-seconds", "2", name=QUEUES[0])
+    assert any("finishing " in line for line in lines_of(worker))
+    bench.open_gate()
     worker.communicate(timeout=60)
 
     assert worker.returncode == 0
-    assert first.result() == "rested"
+    assert first.result() == "done"
     assert second.get().state == "QUEUED"
 
 
@@ -149,7 +149,7 @@ def test_an_executor_is_recycled_after_so_many_jobs(bench):
 
     def third_is_there() -> bool:
         jobs.append(bench.queue.add("nap", {"seconds": 0.01}))
-        assert jobs[-1].result(wait=30) == "rested"
+        assert jobs[-1].result(wait=60) == "rested"
         return len(set(bench.noted("nap"))) == 3
 
     bench.wait_for(third_is_there)
@@ -163,11 +163,11 @@ def test_an_executor_that_has_grown_is_recycled(bench):
     """What it leaves behind goes with it."""
     first = bench.queue.add("grow", {"megabytes": 80})
     worker = bench.start("--max-growth", "50MB", name=QUEUES[0])
-    grown = first.result(wait=30)
+    grown = first.result(wait=60)
 
     bench.wait_for(lambda: executors(worker) not in ([], [grown]) and grown not in executors(worker))
 
-    assert bench.queue.add("process").result(wait=30) != grown
+    assert bench.queue.add("process").result(wait=60) != grown
     worker.terminate()
     assert "has grown by" in worker.communicate(timeout=60)[1]
 
@@ -233,17 +233,17 @@ def test_changed_files_are_reloaded_and_broken_ones_wait_to_be_mended(tmp_path, 
     _, said = reloading
     with holdfast.connect(str(tmp_path / "jobs.db")) as queue:
         assert said("ready: 1 task on ")
-        assert queue.add("answer").result(wait=30) == "old"
+        assert queue.add("answer").result(wait=60) == "old"
 
         app.write_text(SOURCE.format(extra="import helper", answer="new"))
         assert said("not reloaded after a change of app.py: ModuleNotFoundError")
         helper.write_text("this is no Python")
         assert said("not reloaded after a change of helper.py: SyntaxError")
-        assert queue.add("answer").result(wait=30) == "old"
+        assert queue.add("answer").result(wait=60) == "old"
 
         helper.write_text("mended = True")
         assert said("reloaded after a change of helper.py")
-        assert queue.add("answer").result(wait=30) == "new"
+        assert queue.add("answer").result(wait=60) == "new"
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="looks at /proc")
@@ -263,5 +263,5 @@ def test_an_executor_that_ends_while_its_successor_starts_is_replaced_once(tmp_p
     (tmp_path / "go").touch()
     assert said("reloaded after a change of app.py")
     with holdfast.connect(str(tmp_path / "jobs.db")) as queue:
-        assert queue.add("answer").result(wait=30) == "new"
+        assert queue.add("answer").result(wait=60) == "new"
     assert len(executors(worker)) == 1

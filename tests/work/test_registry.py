@@ -31,13 +31,14 @@ def test_a_task_that_nobody_knows_waits_for_a_worker_that_does(bench):
     assert "No live worker knows the task 'double'." in job.why()
 
     knower = bench.start()
-    assert job.result(wait=30) == 42
-    bench.queue.add("patient", {"seconds": 1.0})
-    bench.wait_for(lambda: bench.noted("began"))
+    assert job.result(wait=60) == 42
+    bench.queue.add("gated")
+    bench.wait_for(lambda: bench.noted("gated"))
     waiting = bench.queue.add("double", {"n": 1})
     assert "1 live worker knows its task." in waiting.why()
 
-    assert waiting.result(wait=30) == 2
+    bench.open_gate()
+    assert waiting.result(wait=60) == 2
     knower.terminate()
     knower.communicate(timeout=60)
     assert "No live worker knows the task 'double'." in bench.queue.add("double", {"n": 1}).why()

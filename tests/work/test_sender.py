@@ -35,7 +35,7 @@ def test_nothing_that_threads_send_at_once_is_lost(eager_switches):
         speaker.start()
     frames = FrameReader()
     while len(heard) < threads * each:
-        ours.settimeout(30)
+        ours.settimeout(60)
         heard += [m.job_id for m in frames.feed(ours.recv(1 << 16)) if isinstance(m, JobStarted)]
     for speaker in speakers:
         speaker.join()
@@ -54,6 +54,6 @@ def test_an_executor_whose_supervisor_is_gone_ends_without_a_traceback():
         "Sender(theirs).send([JobStarted(delivery=1, job_id=1)])"
     )
 
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=30)
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
 
     assert (done.returncode, done.stderr) == (1, "")

@@ -45,11 +45,11 @@ def test_threads_and_coroutines_finish_and_the_rest_goes_back(bench, task):
 
 def test_what_was_handed_over_ahead_is_given_back_and_run_once(bench):
     """Thousands of short jobs, in the middle of which the worker is stopped; another goes on."""
-    bench.queue.add_many([("short", {"n": n}) for n in range(6_000)])
+    bench.queue.add_many([("short", {"n": n, "stops": n == 500}) for n in range(6_000)])
     worker = bench.start("--threads", "2", name=APP)
-    bench.wait_for(lambda: bench.notes.stat().st_size > 2_000)
 
-    stop(worker)
+    _, said = worker.communicate(timeout=60)
+    assert worker.returncode == 0, said
     assert running(bench) == 0
     assert bench.queue.counts()["short"]["QUEUED"] > 0
     again = bench.start("--until-empty", "--threads", "2", name=APP)
@@ -85,7 +85,7 @@ def test_a_second_signal_stops_now_and_counts_nothing(bench):
     worker.terminate()
     bench.wait_for(lambda: running(bench) == 2)
     worker.send_signal(signal.SIGINT)
-    _, said = worker.communicate(timeout=30)
+    _, said = worker.communicate(timeout=60)
 
     assert worker.returncode == 0, said
     assert running(bench) == 0
@@ -148,6 +148,7 @@ def test_a_worker_that_is_stopped_while_it_starts_ends_at_once(tmp_path):
     until_s = time.monotonic() + 60
     while not (tmp_path / "here").exists():
         assert time.monotonic() < until_s
+        time.sleep(0.01)
 
     stop(worker)
 

@@ -183,7 +183,7 @@ def test_a_run_past_its_limit_is_an_attempt(queue):
 def test_a_run_that_ends_in_time_is_not_answered_again_while_its_answer_is_committed(queue, monkeypatch):
     """Its job would run twice."""
 
-    @queue.task(timeout="300ms")
+    @queue.task(timeout="1s")
     def quick() -> int:
         return 1
 
@@ -192,7 +192,7 @@ def test_a_run_that_ends_in_time_is_not_answered_again_while_its_answer_is_commi
     def slow(asked: Any, **options: Any) -> Any:
         if isinstance(asked, c.Answer):
             said.append(asked)
-            time.sleep(0.6)
+            time.sleep(1.1)
         return ask(asked, **options)
 
     monkeypatch.setattr(queue.connection, "ask", slow)
@@ -274,7 +274,7 @@ def test_a_second_signal_gives_back_what_runs_and_does_not_wait_for_it(tmp_path)
             os.kill(process.pid, signal.SIGINT)
             assert process.stdout.readline() == "stopping\n"
             os.kill(process.pid, signal.SIGINT)
-            _, said = process.communicate(timeout=30)
+            _, said = process.communicate(timeout=60)
 
         assert "KeyboardInterrupt" in said
         assert (job.get().state, job.get().attempts, job.get().losses) == ("QUEUED", 0, 0)

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 import holdfast
+from tests.work.conftest import lines_of
 
 
 def is_gone(pid: int) -> bool:
@@ -86,26 +87,30 @@ def test_the_jobs_of_an_executor_that_is_killed_run_again_at_once(bench):
 
 def test_the_executors_of_a_supervisor_that_is_killed_are_gone_too(bench):
     """And its jobs run again when their leases have ended."""
-    job = bench.queue.add("patient", {"seconds": 2.0})
-    worker = bench.start("--lease", "2s")
-    bench.wait_for(lambda: bench.noted("began"))
+    job = bench.queue.add("gated")
+    worker = bench.start("--lease", "1s")
+    bench.wait_for(lambda: bench.noted("gated"))
 
     worker.kill()
 
-    bench.wait_for(lambda: is_gone(bench.noted("began")[0]))
-    bench.work("--lease", "2s")
+    bench.wait_for(lambda: is_gone(bench.noted("gated")[0]))
+    bench.open_gate()
+    bench.work()
     assert job.result() == "done"
-    assert not bench.noted("ended")[1:]
+    assert len(bench.noted("opened")) == 1
 
 
 def test_the_answer_of_a_worker_that_slept_past_its_lease_is_refused(bench):
     """The second run stands."""
-    job = bench.queue.add("patient", {"seconds": 2.0})
+    job = bench.queue.add("gated")
     worker = bench.start("--lease", "1s")
-    bench.wait_for(lambda: bench.noted("began"))
+    bench.wait_for(lambda: bench.noted("gated"))
     worker.send_signal(signal.SIGSTOP)
 
-    bench.work("--lease", "1s")
+    other = bench.start("--until-empty")
+    bench.wait_for(lambda: len(bench.noted("gated")) == 2)
+    bench.open_gate()
+    assert other.wait(60) == 0
     second = job.get()
     worker.send_signal(signal.SIGCONT)
     worker.terminate()
@@ -132,18 +137,20 @@ def test_a_job_past_its_limit_loses_its_claim_and_its_executor(bench):
 
 def test_a_worker_that_is_told_to_stop_drains(bench):
     """What runs may finish; what has not begun is given back, and nothing is left leased."""
-    first = bench.queue.add("patient", {"seconds": 4.0})
+    first = bench.queue.add("gated")
     worker = bench.start()
-    bench.wait_for(lambda: bench.noted("began"))
+    bench.wait_for(lambda: bench.noted("gated"))
     second = bench.queue.add("patient", {"seconds": 1.0})
 
     worker.terminate()
+    assert any("finishing " in line for line in lines_of(worker))
+    bench.open_gate()
     worker.communicate(timeout=60)
 
     assert worker.returncode == 0
     assert first.result() == "done"
     assert second.get().state == "QUEUED"
-    assert "RUNNING" not in bench.queue.counts()["patient"]
+    assert not any("RUNNING" in states for states in bench.queue.counts().values())
 
 
 def test_what_does_not_end_in_time_is_given_back(bench):

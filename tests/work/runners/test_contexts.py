@@ -225,8 +225,8 @@ def test_the_time_of_scripts_is_charged_to_the_jobs(walled):
 
     results = run(walled, what, [b"1", b"2"])
 
-    # 4 + 100 + 100 ms, and what starting Python takes.
-    assert all(200 <= result.cpu_ms < 500 for result in results)
+    # 4 + 100 + 100 ms, and what starting Python takes; with all of `before` it would be 600 and that.
+    assert all(200 <= result.cpu_ms < 600 for result in results)
     assert all(result.wall_ms >= 200 for result in results)
 
 
