@@ -25,7 +25,8 @@ SUFFIX = ".journal"
 POSITION = "position"
 # The position is rewritten in place, always as many bytes as a disk writes at once.
 POSITION_BYTES = 128
-LOCK_TRIES, LOCK_NAP_S = 10, 0.01
+# How often the lock is tried where another process keeps it, and where some only look whether one does.
+LOCK_TRIES, LOOK_TRIES, LOCK_NAP_S = 10, 500, 0.01
 _FULL = ("No space left on device", "Disk quota exceeded")
 
 
@@ -288,13 +289,28 @@ def fault_of(path: Path, error: OSError) -> StoreError:
 
 
 def _try_lock(fd: int) -> bool:
-    """Lock a file; False if another process keeps it: `owner` has it for a moment."""
-    for _ in range(LOCK_TRIES):
-        with suppress(BlockingIOError):
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    """Lock a file; False if another process keeps it.
+
+    `owner` has it for a moment, which is long where its process gets no turn on a busy machine.
+    """
+    for tried in range(LOOK_TRIES):
+        if _flock(fd, fcntl.LOCK_EX):
             return True
+        if tried >= LOCK_TRIES:
+            if not _flock(fd, fcntl.LOCK_SH):
+                return False
+            fcntl.flock(fd, fcntl.LOCK_UN)
         sleep(LOCK_NAP_S)
     return False
+
+
+def _flock(fd: int, how: int) -> bool:
+    """Lock a file, if that is possible now."""
+    try:
+        fcntl.flock(fd, how | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def _sync_folder(path: Path) -> None:
