@@ -27,6 +27,8 @@ class Proxy:
         """Cut all connections."""
         self._listening.shutdown(socket.SHUT_RDWR)
         self._listening.close()
+        # It may be about to pass on one more connection.
+        self._threads[0].join()
         self._sockets.close()
         for thread in self._threads:
             thread.join()
