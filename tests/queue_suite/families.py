@@ -151,6 +151,24 @@ def test_a_parent_whose_lease_runs_out_leaves_its_children_waiting(queue: Queue,
     assert state_of(queue, child) == State.QUEUED
 
 
+@pytest.mark.parametrize("ends", ["error", "death"])
+def test_a_resumed_parent_whose_run_breaks_sees_its_children_again(
+    queue: Queue, clock: MovedClock, ends: str
+) -> None:
+    """A finish archives them; a handler that adds children if it has none must not add them twice."""
+    _, wave = _released(queue)
+    ask_all(queue, [c.Answer(hold=hold_of(child)) for child in take_all(queue)])
+    broken = take(queue)
+    if ends == "error":
+        broken.done(error=ValueError("broken"))
+    clock.advance(MINUTE_MS)
+
+    again = take(queue)
+    assert [child.id for child in again.children()] == wave
+    again.done()
+    assert queue.jobs() == []
+
+
 def test_a_parent_of_many_children_releases_them_all(queue: Queue) -> None:
     """More than one transaction takes; upkeep goes on, and the parent resumes once, at the last."""
     parent = _parent(queue)

@@ -37,11 +37,13 @@ def answer(batch: Batch, command: c.Answer) -> JobRef:
     if command.lines:
         job = notes.add_lines(batch, job, command.lines)
     after = answered(job, command, now_ms=batch.now_ms, rng=batch.rng)
-    if after.children.kept and code is not Code.FAILED:
-        # With a finish or retry the parent has seen its ended children.
-        # All of them are archived, also those that were cancelled during this run, as on the port.
+    if after.children.kept:
         goes = after.place == Place.DONE and after.ended != State.FAILED
-        after = chores.sweep(batch, after, goes=goes or job.strict)
+        # With a finish or retry the parent has seen its ended children. After an error, as after the death of
+        # its process, the next run needs them again.
+        # All of them are archived, also those that were cancelled during this run, as on the port.
+        if goes or code in (Code.OK, Code.RETRY):
+            after = chores.sweep(batch, after, goes=goes or job.strict)
     if command.result is not None:
         batch.results[job.id] = command.result
     if command.data is None:
