@@ -109,6 +109,7 @@ class FaultyModel(Model):
         self.is_whole = False
         self.acknowledged: set[int] = set()
         self.added = 0
+        self.latest_ms = self.clock()
 
     @initialize(mood=m.moods, seed=st.integers(0, 9))
     def begin(self, mood: dict[str, Any], seed: int) -> None:
@@ -166,11 +167,15 @@ class FaultyModel(Model):
         self.added += 1
         return f'{{"added":{self.added}}}'
 
+    def _advance(self, ms: int) -> None:
+        super()._advance(ms)
+        self.latest_ms = max(self.latest_ms, self.clock())
+
     def _drain(self) -> None:
         """Let upkeep do what faults have left, check every promise, and work off the rest."""
         type(self).faults.set(0, "")
-        # After this time keys are free whose jobs were never added.
-        self._advance(MINUTE_MS + 1)
+        # After this time keys are free whose jobs were never added, also if the clock was set back meanwhile.
+        self._advance(self.latest_ms - self.clock() + MINUTE_MS + 1)
         for _ in range(10):
             self.run([c.Upkeep()])
         assert not [key for key in self.view.records if key[0] == OUTBOX], "messages are not delivered"
