@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 
 from ..core import commands as c
 from ..core import queries as q
-from ..core.errors import BadInput, StoreMissing, Unavailable
+from ..core.errors import BadInput, HoldfastError, StoreMissing, Unavailable
 from ..core.token import Token
 from ..engine.connection import Connection
 from ..engine.makers import open_connection
@@ -149,9 +149,12 @@ class ServerApp:
                 next_ms: int | None = await connection.ask_async(c.Upkeep())
                 if next_ms is not None:
                     left_s = (next_ms - await connection.ask_async(q.GetTime())) / 1000
+            except HoldfastError as error:
+                self._log(f"upkeep: {error}")
             except Exception as error:
-                # Also one that is no error of ours: without upkeep no delayed job would start.
-                self._log(f"upkeep: {str(error) or type(error).__name__}")
+                # It goes on: without upkeep no delayed job would start. Its type alone: there may be data in
+                # its text.
+                self._log(f"upkeep failed: {type(error).__name__}")
             await asyncio.sleep(min(max(left_s, LEAST_UPKEEP_S), MOST_UPKEEP_S))
 
 
