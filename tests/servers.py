@@ -47,7 +47,7 @@ SETTINGS = {
     "logging_collector": "off",
 }
 TABLES = (
-    *("jobs", "data_apart", "results", "archive", "rows", "counts", "count_changes", "commits"),
+    *("jobs", "data_apart", "results", "archive", "rows", "counts", "count_changes", "commit_marks"),
     *("pairs", "tenants"),
 )
 

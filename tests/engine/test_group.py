@@ -246,7 +246,7 @@ def test_beside_a_commit_that_takes_long_others_are_made():
 class Several(MemoryStore):
     """Has two commits under way at once; one batch takes its time before it begins."""
 
-    capabilities = Capabilities(commits=2)
+    capabilities = Capabilities(parallel_commits=2)
 
     def __init__(self) -> None:
         super().__init__()

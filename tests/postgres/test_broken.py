@@ -197,19 +197,19 @@ def test_a_commit_that_comes_after_it_was_asked_for_is_refused(store, postgres, 
             with postgres.connect() as other:
                 values = (self.now_ms, self.mark)
                 other.execute(
-                    f"INSERT INTO {schema}.commits (at_ms, mark, void) VALUES (%s, %s, true)", values
+                    f"INSERT INTO {schema}.commit_marks (at_ms, mark, void) VALUES (%s, %s, true)", values
                 )
         return found
 
-    finish_batch = PostgresTxn.finish
-    monkeypatch.setattr(PostgresTxn, "finish", finish)
+    finish_batch = PostgresTxn.commit_parameters
+    monkeypatch.setattr(PostgresTxn, "commit_parameters", finish)
     add(store, a_job(2))
 
     assert len(marks) == 2
     assert all_ids(store) == [1, 2]
     with postgres.connect() as other:
         kept = other.execute(
-            f"SELECT mark, void FROM {schema}.commits WHERE mark = ANY(%s)", (marks,)
+            f"SELECT mark, void FROM {schema}.commit_marks WHERE mark = ANY(%s)", (marks,)
         ).fetchall()
     assert sorted(kept) == sorted([(marks[0], True), (marks[1], False)])
 

@@ -42,7 +42,7 @@ ASKED = [
 ]
 # What stands in functions is called with values that lead through all of it.
 CALLS = [
-    "look('{}', '{pause,schedule}', 17, true, '{0,0,0,0}')",
+    "first_reads('{}', '{pause,schedule}', 17, true, '{0,0,0,0}')",
     "hold_rows('{}', '{}', '{k}', '{a,b}', '{whole}')",
     """commit_changes(
         added_ids => '{90001,90002}', alike_task => 't', alike_place => 2::smallint, alike_rank => 5,

@@ -165,7 +165,7 @@ def test_another_batch_that_is_faster_makes_one_begin_anew(redis_url, clock):
 def test_a_commit_that_arrives_after_it_was_given_up_does_nothing(redis_server, redis_url):
     """Its session was cut off by the process that asked what became of it."""
     keys = Keys(redis_url.partition("prefix=")[2].partition("&")[0])
-    session, mark = keys.commits + b"late", keys.base + b"mark"
+    session, mark = keys.sessions + b"late", keys.base + b"mark"
     named = [session, *keys.of_every_plan, mark]
     plan = [msgspec.msgpack.encode([2, 1, 1, HSET, len(named), 1, 2]), b"field", b"value"]
     how = (SESSION_MS, keys.news, b"")

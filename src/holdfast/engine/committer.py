@@ -38,7 +38,7 @@ class Committer(Submitter):
     ) -> None:
         self.engine = engine
         self._divert, self._after = divert, after
-        self._groups = [Group(self._commit) for _ in range(engine.store.capabilities.commits)]
+        self._groups = [Group(self._commit) for _ in range(engine.store.capabilities.parallel_commits)]
         # Set if there is only one.
         self._group = self._groups[0] if len(self._groups) == 1 else None
         self._waiter = Waiter(engine, self._groups[0], self._answer)

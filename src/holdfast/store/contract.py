@@ -363,7 +363,7 @@ class Capabilities(NamedTuple):
     """What the engine must know of a store: what it can do, and how to use it."""
 
     # How many commits of one process may be in progress at once.
-    commits: int = 1
+    parallel_commits: int = 1
     # Whether `run` sends a blind batch in one message.
     sends_blind: bool = False
     # Whether reads send nothing to a server, so that a process may read often.

@@ -21,7 +21,7 @@ from ..sysid import IdMaker
 CHILD_DOMAIN = "its parent's, or absent: a child lives in its parent's shard, and a job in its domain's"
 
 
-def held(batch: Batch, hold: c.Hold, verb: str) -> Job:
+def check_held(batch: Batch, hold: c.Hold, verb: str) -> Job:
     """The job of a hold; raises `LeaseLost` or `NotFound` if the hold is not valid."""
     jobs, job_id = batch.jobs, hold.job_id
     job = jobs[job_id] if job_id in jobs else batch.find(job_id)
@@ -55,7 +55,7 @@ def add_all(batch: Batch, command: c.Add) -> list[int]:
     jobs, hold = command.jobs, command.hold
     if hold is not None and hold.claim is not None:
         # First, so that a holder without a valid claim gets `LeaseLost`, not `NotFound`.
-        held(batch, hold, "add a child by")
+        check_held(batch, hold, "add a child by")
     for new in jobs:
         if new.strict and new.unique is not None:
             return _add_named(batch, command.every(), hold)
@@ -94,7 +94,7 @@ def _add_by_ids(batch: Batch, command: c.Add) -> list[int]:
         if known.get(new.id, new.tenant) != new.tenant:
             raise BadInput("id", new.id, needed="one that ReserveIds has replied")
     if len(known) < len(ids) and command.hold is not None and command.hold.claim is not None:
-        held(batch, command.hold, "add a child by")
+        check_held(batch, command.hold, "add a child by")
     if any(new.strict and new.unique is not None for new in jobs):
         return _add_named(batch, jobs, command.hold)
     return [new.id if new.id in known else add_one(batch, new, command.hold) for new in jobs]

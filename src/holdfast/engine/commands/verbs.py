@@ -20,7 +20,7 @@ from ...core.sysid import TakeSysid
 from ..batch import notes, task_defaults
 from ..batch.batch import Batch
 from . import chores, governing, handlers, indexing, keys, outbox, requests, schedules, tokens, workers
-from .adding import add_all, held, put, reserve_ids
+from .adding import add_all, check_held, put, reserve_ids
 from .sysids import take_sysid
 
 
@@ -31,7 +31,7 @@ class JobRef(int):
 def answer(batch: Batch, command: c.Answer) -> JobRef:
     """Apply the outcome of a run; see `Answer`."""
     code = command.code
-    job = held(batch, command.hold, VERB_OF[code])
+    job = check_held(batch, command.hold, VERB_OF[code])
     if job.parent_id and code is not Code.FAILED:
         family.check_child_may_end(job, batch.find(job.parent_id), VERB_OF[code])
     if command.lines:
@@ -67,7 +67,7 @@ def _follow(batch: Batch, job: Job, result: Body | None) -> None:
 
 def release(batch: Batch, command: c.Release) -> JobRef:
     """Release a job; see `Release`."""
-    job = held(batch, command.hold, "release")
+    job = check_held(batch, command.hold, "release")
     if command.lease_until not in (0, job.lease_until):
         raise LeaseLost("release", job.id, found="claimed by another call", needed="the claim of this call")
     if not command.lost:
@@ -79,7 +79,7 @@ def release(batch: Batch, command: c.Release) -> JobRef:
 
 def extend(batch: Batch, command: c.Extend) -> JobRef:
     """Move the end of a lease; see `Extend`."""
-    job = held(batch, command.hold, "extend")
+    job = check_held(batch, command.hold, "extend")
     after = rules.extend(job, now_ms=batch.now_ms, lease_ms=command.lease_ms, ran_ms=command.ran_ms)
     lapsed = job.place != Place.RUNNING and job.domain is not None
     # Its permit may have gone to another job meanwhile.
@@ -91,28 +91,32 @@ def extend(batch: Batch, command: c.Extend) -> JobRef:
 
 def report(batch: Batch, command: c.Report) -> JobRef:
     """Write progress; see `Report`."""
-    job = held(batch, command.hold, "report progress of")
+    job = check_held(batch, command.hold, "report progress of")
     batch.put(rules.report(job, fraction=command.fraction, note=command.note))
     return JobRef(job.id)
 
 
 def step(batch: Batch, command: c.Step) -> JobRef:
     """Write a step's result; see `Step`."""
-    job = held(batch, command.hold, "keep a step of")
+    job = check_held(batch, command.hold, "keep a step of")
     put(batch, job, notes.add_step(batch, job, name=command.name, result=command.result), None)
     return JobRef(job.id)
 
 
 def log(batch: Batch, command: c.WriteLog) -> JobRef:
     """Add to a job's log; see `WriteLog`."""
-    job = held(batch, command.hold, "log for")
+    job = check_held(batch, command.hold, "log for")
     put(batch, job, notes.add_lines(batch, job, command.lines), None)
     return JobRef(job.id)
 
 
 def update(batch: Batch, command: c.Update) -> JobRef:
     """Change a job; see `Update`."""
-    job = held(batch, command.hold, "update") if command.hold else batch.get(command.job_id, command.tenant)
+    job = (
+        check_held(batch, command.hold, "update")
+        if command.hold
+        else batch.get(command.job_id, command.tenant)
+    )
     after = rules.update(
         job,
         now_ms=batch.now_ms,

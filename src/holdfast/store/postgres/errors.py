@@ -31,7 +31,7 @@ from .url import PostgresAddress
 # and a lock that another batch has.
 OURS, LOCKED = "HF", "HF003"
 # Errors after which the batch is run again.
-FASTER = (e.DeadlockDetected, e.SerializationFailure, e.LockNotAvailable, e.UniqueViolation)
+CONFLICTS = (e.DeadlockDetected, e.SerializationFailure, e.LockNotAvailable, e.UniqueViolation)
 # A prepared statement is missing, or exists already: a pooler has given us another session.
 POOLED = (e.InvalidSqlStatementName, e.DuplicatePreparedStatement)
 # The server is shutting down, starting, or has ended our session.
@@ -70,7 +70,7 @@ def translate(error: psycopg.Error, address: PostgresAddress) -> Exception:
     """The Holdfast error for one of PostgreSQL's, with the store, the problem and the remedy."""
     where, text = address.shown, message_of(error)
     # No room for more locks until other transactions have committed.
-    if isinstance(error, FASTER) or (isinstance(error, e.OutOfMemory) and "shared memory" in text):
+    if isinstance(error, CONFLICTS) or (isinstance(error, e.OutOfMemory) and "shared memory" in text):
         return Conflict(text)
     if code_of(error).startswith(OURS):
         return Conflict(text)

@@ -34,7 +34,7 @@ _STATES = {
 _RUNNING: set[Place | State | None] = {Place.RUNNING, State.RUNNING}
 
 # The tables that a waiting process reads before it claims.
-LOOKED_AT = (CHORE, OUTBOX, PAUSE, SCHEDULE)
+FIRST_TABLES = (CHORE, OUTBOX, PAUSE, SCHEDULE)
 # Up to this many pairs with READY jobs are read together; with more, `StoredTurns` is used.
 FEW_PAIRS = 16
 # Greater than every key.
@@ -46,7 +46,7 @@ class PostgresReads:
 
     # The clock is the server's.
     jump: Jump | None = None
-    # Prefetched by the SQL function `look`.
+    # Prefetched by the SQL function `first_reads`.
     _moments: Moments | None = None
     _pairs: list[fairness.Pair] | None = None
     _turns: SeenTurns | None = None
@@ -185,13 +185,15 @@ class PostgresReads:
         """When upkeep has something to do next; also prefetches what a waiting process reads after that."""
         if self._moments is None:
             walks = Walks(self.starts)
-            ((_, _, *seen),) = self.connection.rows(self.sql["look"], asked_by_look(walks, LOOKED_AT))
-            self.see(walks, seen, LOOKED_AT, counted=True)
+            ((_, _, *seen),) = self.connection.rows(
+                self.sql["first_reads"], for_first_reads(walks, FIRST_TABLES)
+            )
+            self.see(walks, seen, FIRST_TABLES, counted=True)
         assert self._moments is not None
         return self._moments
 
     def see(self, walks: Walks, seen: Sequence[Any], tables: Sequence[str], *, counted: bool) -> None:
-        """Take over the result of the SQL function `look`."""
+        """Take over the result of the SQL function `first_reads`."""
         moments, row_tables, keys, values, tenants, tasks, turns, tenant_turns, ready, took_us = seen
         self._see_moments(walks, moments, took_us)
         self._whole.update(tables)
@@ -267,8 +269,8 @@ class PostgresReads:
         return self._notice
 
 
-def asked_by_look(walks: Walks, tables: Sequence[str]) -> dict[str, Any]:
-    """The parameters of `look` in a view."""
+def for_first_reads(walks: Walks, tables: Sequence[str]) -> dict[str, Any]:
+    """The parameters of `first_reads` in a view."""
     return {
         "locks": None,
         "tables": texts(tables),

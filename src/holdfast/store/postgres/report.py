@@ -43,7 +43,7 @@ INDEXES = (
     *("archive_pkey", "archive_ended", "rows_pkey", "rows_due"),
     *("counts_pkey", "counts_tallies", "count_changes_ready"),
     *("pairs_pkey", "pairs_ready", "pairs_empty", "tenants_pkey", "tenants_ready", "tenants_empty"),
-    "commits_pkey",
+    "commit_marks_pkey",
 )
 
 

@@ -1,6 +1,6 @@
 """The PostgreSQL store: one schema, any number of machines.
 
-    run      a connection of the pool ▶ BEGIN, look ▶ fn(PostgresTxn) ▶ commit_changes, COMMIT
+    run      a connection of the pool ▶ BEGIN, first_reads ▶ fn(PostgresTxn) ▶ commit_changes, COMMIT
              a blind batch: fn(PostgresTxn) without a connection ▶ commit_changes, a transaction by itself;
              again after a conflict or a lost connection
     read     a connection of the pool ▶ BEGIN REPEATABLE READ READ ONLY ▶ fn(PostgresReads) ▶ ROLLBACK
@@ -35,7 +35,7 @@ from .notify import NEWEST, PostgresListener, PostgresNotifier
 from .open import make_ready, migrate, script
 from .pool import Pool
 from .presence import PostgresPresence
-from .reads import FEW_PAIRS, LOOKED_AT, PostgresReads, asked_by_look
+from .reads import FEW_PAIRS, FIRST_TABLES, PostgresReads, for_first_reads
 from .repair import repair_records
 from .report import complaints, facts
 from .starts import Starts, Walks
@@ -71,7 +71,9 @@ class PostgresStore:
         self.address = parse(url)
         # Ids are allocated before joining a caller's transaction: inside it, the row of their sysid would be
         # locked until it ends.
-        self.capabilities = Capabilities(commits=self.address.commits, ids_apart=True, sends_blind=True)
+        self.capabilities = Capabilities(
+            parallel_commits=self.address.commits, ids_apart=True, sends_blind=True
+        )
         # Whether a missing schema is created.
         self._create = create
         self._clock, self._time = clock, Time(clock, CLOCK_TRUSTED_S)
@@ -86,7 +88,7 @@ class PostgresStore:
         # Where index scans start, see `starts`; and the last known notice, which blind batches use.
         self.starts = Starts()
         self._notice: bytes | None = None
-        self._look_sql, _ = numbered(self._writing["look"])
+        self._first_reads_sql, _ = numbered(self._writing["first_reads"])
         self._pause_lock = lock_number(schema, "table", PAUSE)
         self._closed = False
         self.folding = Folding(schema, self._writing, self.pool, _BATCH)
@@ -152,7 +154,7 @@ class PostgresStore:
         except (Filling, Moved, Stopped):
             # The notice that it used may be stale.
             return self._run(fn, wants)
-        if found := txn.finish(changes):
+        if found := txn.commit_parameters(changes):
             found["expected_notice"] = in_hex(notice)
             connection = self.pool.take()
             try:
@@ -169,7 +171,7 @@ class PostgresStore:
         try:
             txn = self._begin(connection, locks)
             changes, result = fn(txn)
-            self._commit(connection, txn, txn.finish(changes))
+            self._commit(connection, txn, txn.commit_parameters(changes))
         except BaseException as error:
             if isinstance(error, psycopg.Error) and code_of(error) == LOCKED:
                 locks.want()
@@ -192,7 +194,7 @@ class PostgresStore:
         walks = Walks(self.starts)
         ordered = locks.begin({self._pause_lock: False})
         asked = (numbers(ordered), "{pause}", FEW_PAIRS + 1, False, numbers(walks.began))
-        sql = f"{_BATCH}{self.pool.settings}{connection.written(self._look_sql, asked)}"
+        sql = f"{_BATCH}{self.pool.settings}{connection.written(self._first_reads_sql, asked)}"
         ((notice, now_ms, *seen),) = connection.rows(sql)
         self._notice = notice
         txn = self._txn(connection, locks, self._note_time(now_ms), notice)
@@ -311,9 +313,11 @@ class PostgresStore:
 
     def _view_of_hint(self, connection: OwnConnection) -> PostgresReads:
         walks = Walks(self.starts)
-        ((notice, now_ms, *seen),) = connection.rows(self._reading["look"], asked_by_look(walks, LOOKED_AT))
+        ((notice, now_ms, *seen),) = connection.rows(
+            self._reading["first_reads"], for_first_reads(walks, FIRST_TABLES)
+        )
         view = self._reads(connection, notice, now_ms)
-        view.see(walks, seen, LOOKED_AT, counted=True)
+        view.see(walks, seen, FIRST_TABLES, counted=True)
         return view
 
     def _reads(self, connection: OwnConnection, notice: bytes, now_ms: int) -> PostgresReads:
@@ -363,12 +367,12 @@ class PostgresStore:
                 "counted": None,
                 "moments": None,
             }
-            ((notice, now_ms, *_),) = connection.rows(self._writing["look"], begin)
+            ((notice, now_ms, *_),) = connection.rows(self._writing["first_reads"], begin)
             # What a batch reads must be current, or permits and counts would be wrong for ever.
             reading = _NO_CONNECTION if session.has_old_snapshot else connection
             txn = self._txn(reading, locks, self._note_time(now_ms), notice)
             changes, result = fn(txn)
-            if found := txn.finish(changes):
+            if found := txn.commit_parameters(changes):
                 connection.execute(call_of(self._schema, tuple(found)), found)
             if changes.wake and self.address.notify:
                 # Sent when the caller commits, to all processes including this one.

@@ -1,7 +1,7 @@
 """One atomic batch on the PostgreSQL store: its reads take locks, and its writes are sent at its end.
 
 It contains no rules. All writes are calls of `commit_changes`, in the middle of the batch (`write`) or
-together with its COMMIT (`finish`).
+together with its COMMIT (`commit_parameters`).
 """
 
 import random
@@ -18,7 +18,7 @@ from .claim import PostgresClaim
 from .connection import PostgresConnection
 from .fairness import ClaimTurns, put_ready
 from .locks import Locks, Wants, row_locks
-from .reads import PostgresReads, asked_by_look
+from .reads import PostgresReads, for_first_reads
 from .starts import Starts, Walks
 from .statements import key_texts, numbers, read_key, texts
 
@@ -155,7 +155,9 @@ class PostgresTxn(PostgresReads):
         """When upkeep has something to do next. Read once, as long as only claims change it."""
         if self._moments is None:
             walks = Walks(self.starts)
-            ((_, _, moments, *_, took_us),) = self.connection.rows(self.sql["look"], asked_by_look(walks, ()))
+            ((_, _, moments, *_, took_us),) = self.connection.rows(
+                self.sql["first_reads"], for_first_reads(walks, ())
+            )
             self._see_moments(walks, moments, took_us)
         assert self._moments is not None
         return self._moments
@@ -179,7 +181,7 @@ class PostgresTxn(PostgresReads):
         if changes.notice != UNCHANGED:
             self._notice = changes.notice
 
-    def finish(self, changes: Changes) -> Parameters:
+    def commit_parameters(self, changes: Changes) -> Parameters:
         """The parameters of `commit_changes` at the end of the batch; empty if there is nothing to write."""
         found = self._parameters(changes)
         if found or self._wrote:

@@ -80,7 +80,7 @@ class Keys:
         for name in _FIXED:
             setattr(self, name, self.base + name.encode())
         self.places = {place: self.base + name for place, name in _PLACES.items()}
-        self.commits = self.base + b"commit:"
+        self.sessions = self.base + b"commit:"
         # The keys that commit.lua finds by position, after the session; then those that most plans use.
         turns = (self.turn, self.pairs, self.turn_tenants, self.rest_tenants, self.rest_pairs)
         named = (self.jobs, self.archive, self.data, self.ids, self.counts, self.ready, self.in_process_queue)

@@ -210,10 +210,10 @@ class RedisStore:
             raise
 
     def _commit(self, txn: RedisTxn, changes: Changes) -> None:
-        groups, keys = txn.finish(changes), self._keys
+        groups, keys = txn.note_last(changes), self._keys
         stamp, connection = new_stamp(txn.now_ms), self._server.acquire()
         try:
-            plan = txn.plan(groups, keys.commits + connection.session.name, stamp)
+            plan = txn.plan(groups, keys.sessions + connection.session.name, stamp)
             if plan.writes:
                 words = (keys.news, self._listener.messages[changes.wake], *plan.words())
                 self._send(connection, plan.keys, words)
@@ -286,7 +286,7 @@ class RedisStore:
     def _settle(self, session: RedisSession, number: bytes, waiting: list[Command]) -> list[Any]:
         """Settle whether a commit without a reply was executed (else it never will be) and replicated."""
         until_s = monotonic_s() + self._patience_s
-        settle = SETTLE.command([self._keys.commits + session.name], number, SESSION_MS)
+        settle = SETTLE.command([self._keys.sessions + session.name], number, SESSION_MS)
         while monotonic_s() < until_s and not self._closed:
             try:
                 self._drop()

@@ -181,7 +181,7 @@ class RedisTxn(RedisReads):
 
     # The commit
 
-    def finish(self, changes: Changes) -> Sequence[NewJobs]:
+    def note_last(self, changes: Changes) -> Sequence[NewJobs]:
         """Note the last changes; return the groups of new jobs that nothing else in the batch refers to.
 
         Most added jobs are such, and their groups are written as templates.

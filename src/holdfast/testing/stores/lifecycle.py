@@ -71,7 +71,7 @@ def test_there_is_something_to_say_about_a_store(store: Store) -> None:
     """A store that was just made has nothing wrong with it, and what it can do does not change."""
     assert isinstance(store.capabilities, Capabilities)
     assert store.capabilities == store.capabilities
-    assert store.capabilities.commits >= 1
+    assert store.capabilities.parallel_commits >= 1
     add(store, a_job(1))
 
     facts, complaints = store.report()

@@ -114,7 +114,7 @@ CREATE INDEX count_changes_ready ON {schema}.count_changes (tenant, task) WHERE 
 
 -- The marks of the transactions of the last minutes: they show whether a COMMIT without an answer succeeded. A `void` mark
 -- means that its transaction was not committed and never will be.
-CREATE TABLE {schema}.commits (
+CREATE TABLE {schema}.commit_marks (
     at_ms bigint NOT NULL, mark bigint NOT NULL, void boolean NOT NULL DEFAULT false, PRIMARY KEY (at_ms, mark)
 ) WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_cost_delay = 0);
 

@@ -62,7 +62,7 @@ $$;
 -- then reads the clock. Unless `few` is 0, it also returns what a claim or a waiting process reads first: when upkeep is
 -- needed next, some tables, the first pairs with READY jobs (with `counted` also their numbers), and the time that this
 -- took.
-CREATE FUNCTION {schema}.look(
+CREATE FUNCTION {schema}.first_reads(
     locks bigint[], of_tables text[], few integer, counted boolean, moments_from bigint[],
     OUT notice bytea, OUT now_ms bigint,
     OUT moments bigint[], OUT row_tables text[], OUT row_keys text[], OUT row_values bytea[],

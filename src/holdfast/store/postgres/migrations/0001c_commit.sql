@@ -121,7 +121,7 @@ BEGIN
     IF NOT pg_try_advisory_xact_lock({fold_lock}) THEN
         RETURN;
     END IF;
-    DELETE FROM {schema}.commits WHERE at_ms < marks_before;
+    DELETE FROM {schema}.commit_marks WHERE at_ms < marks_before;
     FOR found IN WITH gone AS (
         DELETE FROM {schema}.count_changes RETURNING tenant, task, place, state, number
     ),
@@ -386,7 +386,7 @@ BEGIN
     END IF;
 
     IF new_mark IS NOT NULL THEN
-        INSERT INTO {schema}.commits (at_ms, mark) VALUES (time_ms, new_mark);
+        INSERT INTO {schema}.commit_marks (at_ms, mark) VALUES (time_ms, new_mark);
     END IF;
     IF NOT is_filled THEN
         PERFORM {schema}.fill_pairs(filled);

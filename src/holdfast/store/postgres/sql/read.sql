@@ -153,8 +153,8 @@ SELECT tenant, task, place, state, sum(number)::bigint FROM (
     SELECT * FROM {schema}.counts WHERE place = 0 UNION ALL SELECT * FROM {schema}.count_changes WHERE place = 0
 ) AS parts GROUP BY tenant, task, place, state HAVING sum(number) <> 0
 
--- name: look
-SELECT * FROM {schema}.look(
+-- name: first_reads
+SELECT * FROM {schema}.first_reads(
     %(locks)s::bigint[], %(tables)s::text[], %(few)s::integer, %(counted)s::boolean, %(moments)s::bigint[]
 )
 
@@ -201,10 +201,10 @@ CROSS JOIN LATERAL (
 -- For a process that got no answer to its COMMIT. If there is no mark, this writes a void one: a transaction that commits
 -- later finds the key taken, and this statement waits for one that is in progress.
 -- name: void
-INSERT INTO {schema}.commits (at_ms, mark, void) VALUES (%(at_ms)s, %(mark)s, true) ON CONFLICT DO NOTHING
+INSERT INTO {schema}.commit_marks (at_ms, mark, void) VALUES (%(at_ms)s, %(mark)s, true) ON CONFLICT DO NOTHING
 
 -- name: is_marked
-SELECT EXISTS (SELECT FROM {schema}.commits WHERE at_ms = %(at_ms)s AND mark = %(mark)s AND NOT void)
+SELECT EXISTS (SELECT FROM {schema}.commit_marks WHERE at_ms = %(at_ms)s AND mark = %(mark)s AND NOT void)
 
 -- name: fold_counts
 SELECT tenant, task FROM {schema}.fold_counts(%s::bigint)
