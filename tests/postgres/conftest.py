@@ -12,6 +12,8 @@ from tests.servers import postgres_or_skip
 def store(postgres_url):
     """A store in an empty schema."""
     store = PostgresStore(postgres_url)
+    # A store begins to count at random, so that not all fold counts at once: here none does by chance.
+    store.folding.appended = 0
     yield store
     store.close()
 
@@ -21,7 +23,6 @@ def queue(postgres_url):
     """A queue on an empty schema, in which all is right at the end."""
     with holdfast.connect(postgres_url, follow=False) as queue:
         queue.counts()
-        # A store begins to count at random, so that not all fold counts at once: here none does by chance.
         queue.connection.engine.store.folding.appended = 0  # type: ignore[attr-defined]
         yield queue
         upkeep(queue)
