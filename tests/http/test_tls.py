@@ -56,10 +56,13 @@ def certificates(tmp_path):
         "2",
         "-subj",
         "/CN=test authority",
+        "-addext",
+        "keyUsage=critical,keyCertSign,cRLSign",
     )
     for name in ("server", "client"):
         openssl("req", *new_key, "-keyout", f"{name}.key", "-out", f"{name}.csr", "-subj", f"/CN={name}")
-        (tmp_path / "names").write_text("subjectAltName=DNS:localhost")
+        # From Python 3.13 on, a certificate has to name the key that signed it.
+        (tmp_path / "names").write_text("subjectAltName=DNS:localhost\nauthorityKeyIdentifier=keyid\n")
         signed = ("-CA", "ca.pem", "-CAkey", "ca.key", "-CAcreateserial", "-days", "2", "-extfile", "names")
         openssl("x509", "-req", "-in", f"{name}.csr", "-out", f"{name}.pem", *signed)
     return tmp_path

@@ -120,13 +120,21 @@ def describe(error: BaseException) -> dict[str, str]:
         text = str(error)
     except Exception:
         text = "its text cannot be read"
-    frames = traceback.TracebackException.from_exception(error)
-    while frames.stack and frames.stack[0].filename == OWN_FILE:
-        frames.stack.pop(0)
     return {
         "error": f"{type(error).__name__}: {text}" if text else type(error).__name__,
-        "traceback": "".join(frames.format()),
+        "traceback": describe_frames(error),
     }
+
+
+def describe_frames(error: BaseException) -> str:
+    """The traceback of an error, from the handler on; empty where Python cannot open what it needs for it."""
+    try:
+        frames = traceback.TracebackException.from_exception(error)
+        while frames.stack and frames.stack[0].filename == OWN_FILE:
+            frames.stack.pop(0)
+        return "".join(frames.format())
+    except Exception:
+        return ""
 
 
 def reply_to(line: bytes) -> bytes:
