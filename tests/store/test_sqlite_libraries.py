@@ -201,6 +201,23 @@ def test_a_log_that_was_removed_is_told(tmp_path, driver):
             add(store, a_job(3))
 
 
+@pytest.mark.parametrize("driver", DRIVERS)
+def test_an_index_of_the_log_that_was_removed_is_told(tmp_path, driver):
+    """Another process would make its own, and the two would write over each other; nothing is lost."""
+    path = tmp_path / "jobs.db"
+    with closing(SqliteStore(path, driver=driver)) as store:
+        add(store, a_job(1))
+        wait_until_settled(path)
+        add(store, a_job(2))
+        path.with_name("jobs.db-shm").unlink()
+
+        run_python(NEIGHBOUR_ONCE.replace("a_job(2)", "a_job(3)"), path)
+        with pytest.raises(StoreError, match=r"jobs\.db-shm was removed; nothing was written"):
+            add(store, a_job(4))
+    with closing(SqliteStore(path, driver=driver)) as store:
+        assert all_ids(store) == [1, 2, 3]
+
+
 def test_a_log_that_is_removed_during_a_batch_is_told(tmp_path):
     """The batch is not acknowledged: it may have been written to a file that is gone."""
     path = tmp_path / "jobs.db"

@@ -20,10 +20,10 @@ Five measures together ensure that no acknowledged commit is lost:
                file. If it was, this process can no longer use the file. Many processes hold IN USE, and only
                /proc tells which. So each process locks another byte of -shm too, its own byte: that lock is
                dropped together with IN USE, and one system call tells whether it is held
-    compared   at the beginning of each batch and after its COMMIT: file and log are those that were opened.
-               They are compared only if their folder has changed since
+    compared   at the beginning of each batch and after its COMMIT: file, log and index are those that were
+               opened. They are compared only if their folder has changed since
 
-Linux shows a process its descriptors and their locks in /proc; elsewhere only file and log are compared.
+Linux shows a process its descriptors and their locks in /proc; elsewhere only the files are compared.
 """
 
 import fcntl
@@ -130,6 +130,7 @@ class LockGuard:
         self.others = tuple(name for name in LIBRARIES if name != module)
         self._inode: Inode = (0, 0)
         self._log_inode: Inode = (0, 0)
+        self._shm_inode: Inode = (0, 0)
         self._pins: list[_Pin] = []
         # The /proc file with the locks of the descriptor that has IN USE; that descriptor; the question
         # whether the own byte is locked, and the answer if this process has locked it.
@@ -166,7 +167,7 @@ class LockGuard:
         self.release()
         self._inode = inode_of(self._path)
         files, shms = self._descriptors()
-        self._log_inode, self._known = inode_of(self._log), set(files)
+        self._log_inode, self._shm_inode, self._known = inode_of(self._log), inode_of(self._shm), set(files)
         if len(shms) > 1:
             raise self._spoil(SECOND)
         for fds, byte, size in ((files, SHARED_BYTE, SHARED_BYTES), (shms, IN_USE_BYTE, 1)):
@@ -228,9 +229,12 @@ class LockGuard:
             self.check(committed=True)
 
     def check(self, *, committed: bool = False) -> None:
-        """Raise `StoreError` if the log was replaced, or another library has had the file open."""
+        """Raise `StoreError` if log or index was replaced, or another library has had the file open."""
         if inode_of(self._log) != self._log_inode:
             raise LocksLost(self._path, f"its log {self._log.name} was removed", committed=committed)
+        if inode_of(self._shm) != self._shm_inode:
+            # The next process to open the file makes an index of its own, and overwrites our part of the log.
+            raise LocksLost(self._path, f"the index {self._shm.name} was removed", committed=committed)
         if self._in_use < 0:
             return
         if not _shows_lock(_read(self._in_use), IN_USE_BYTE):
