@@ -1,11 +1,8 @@
 """What is particular to the SQLite store: opening, settings, and what can be wrong with a file."""
 
 import os
-import sys
 from _thread import start_new_thread
 from itertools import count
-from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import pytest
 
@@ -26,7 +23,7 @@ from holdfast.store.sqlite import wal as sqlite_wal
 from holdfast.store.sqlite.store import SqliteStore
 from holdfast.testing.stores.making import a_job, add, commit, ids, live, look, new_jobs
 from tests.queue_suite.tools import until
-from tests.store.helpers import all_ids, execute, run_python, wait_until_settled
+from tests.store.helpers import all_ids, execute, wait_until_settled
 
 
 @pytest.fixture(params=["apsw", "stdlib"])
@@ -286,38 +283,6 @@ def test_a_folder_is_no_file(tmp_path, driver):
     """The path of one is told as such."""
     with pytest.raises(StoreError, match="is a folder"):
         commit(SqliteStore(tmp_path, driver=driver))
-
-
-NOBODY = """
-import os, sqlite3, sys
-from holdfast.core.errors import StoreError
-from holdfast.store.contract import Changes
-from holdfast.store.sqlite.store import SqliteStore
-os.setgroups([]), os.setgid(65534), os.setuid(65534)
-try:
-    changes = Changes(rows={("k", "a"): b"1"})
-    SqliteStore(sys.argv[1], driver=sys.argv[2]).run(lambda txn: (changes, None))
-except StoreError as error:
-    print(type(error).__name__, error)
-"""
-
-
-@pytest.mark.skipif(os.getuid() != 0 or sys.platform != "linux", reason="needs to become another user")
-@pytest.mark.parametrize("exists", [False, True])
-def test_what_may_not_be_written_is_told(driver, exists):
-    """A read-only folder, without and with a store in it."""
-    with TemporaryDirectory() as folder:  # not pytest's, into which others may not even look
-        Path(folder).chmod(0o755)
-        if exists:
-            store = SqliteStore(f"{folder}/jobs.db")
-            add(store, a_job(1))
-            store.close()
-
-        told = run_python(NOBODY, f"{folder}/jobs.db", driver)
-
-        assert told.startswith("StoreError")
-        assert folder in told
-        assert "must be writable" in told
 
 
 def test_a_full_disk_is_told_and_overcome(store):

@@ -101,13 +101,17 @@ def _borrow_error(fault: SqliteFault, path: Path) -> HoldfastError | None:
 
 def cannot_open(path: Path, text: str) -> StoreError:
     """The error for a file that cannot be opened, with the reason as far as it can be found."""
-    if not os.path.isdir(path.parent):  # noqa: PTH112 - says no, where pathlib raises, to what it may not see
+    # By `os.path`, which says no where pathlib raises an error: about what this user may not see.
+    if not os.path.isdir(path.parent):  # noqa: PTH112
         return StoreError(f"{path}: there is no folder {path.parent}; create it first")
-    if path.is_dir():
+    if os.path.isdir(path):  # noqa: PTH112
         return StoreError(f"{path} is a folder, and must be a file")
-    needed = path if path.exists() else path.parent
+    needed = path if os.path.exists(path) else path.parent  # noqa: PTH110
     if not os.access(needed, os.W_OK):
-        return StoreError(
-            f"{needed} cannot be written by this user; the file and its folder must be writable"
-        )
+        return not_writable(needed)
     return StoreError(f"{path} cannot be opened: {text}")
+
+
+def not_writable(needed: Path) -> StoreError:
+    """The error for a file or folder that this user cannot write."""
+    return StoreError(f"{needed} cannot be written by this user; the file and its folder must be writable")

@@ -5,6 +5,7 @@ believe that it holds its parent's locks. So all stores close theirs before a fo
 ones on their next use.
 """
 
+import os
 import threading
 from pathlib import Path
 from time import sleep
@@ -12,7 +13,7 @@ from time import sleep
 from ...core.errors import Closed, HoldfastError, StoreError
 from ..common.clock import monotonic_s
 from .connection import Driver, SqliteConnection
-from .errors import faults
+from .errors import cannot_open, faults
 from .guard import LockGuard, LocksLost, inode_of
 from .lock import WriteQueue
 from .open import open_reader, open_writer
@@ -70,6 +71,8 @@ class SqlitePool:
             self.disconnect()
             # What was there has vanished: nothing is accepted into a new store that looks like it.
             self._create = False
+            if not os.access(self.path.parent, os.X_OK):
+                raise cannot_open(self.path, "its folder cannot be entered by this user")
             text = "was removed or replaced while in use; what it held is gone with it"
             raise StoreError(f"{self.path} {text}")
         self.guard.check()

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from ...core.counting import counted
 from .connection import Driver, SqliteConnection
+from .errors import not_writable
 from .notify import SqliteNotifier
 from .open import schema_version
 from .wal import log_bytes
@@ -35,6 +36,7 @@ def complaints(connection: SqliteConnection, path: Path, notifier: SqliteNotifie
             )
     if (size := log_bytes(path)) > LARGE_LOG_BYTES:
         told.append(f"the log {path.name}-wal has {_megabytes(size)}: some process reads without ever ending")
+    told += [str(not_writable(needed)) for needed in (path, path.parent) if not os.access(needed, os.W_OK)]
     space = os.statvfs(path.parent)
     if (free := space.f_bavail * space.f_frsize) < LITTLE_SPACE_BYTES:
         told.append(f"the disk of {path} has {_megabytes(free)} left; make room")

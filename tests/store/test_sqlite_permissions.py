@@ -1,0 +1,90 @@
+"""A SQLite store whose file or folder this user may not write or enter."""
+
+import os
+import sys
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+
+from holdfast.store.sqlite.store import SqliteStore
+from holdfast.testing.stores.making import a_job, add
+from tests.store.helpers import run_python
+
+pytestmark = pytest.mark.skipif(
+    os.getuid() != 0 or sys.platform != "linux", reason="needs to become another user"
+)
+
+
+@pytest.fixture(params=["stdlib", "apsw"])
+def driver(request):
+    """The name of a SQLite library."""
+    return request.param
+
+
+WRITABLE = "the file and its folder must be writable"
+NOBODY = """
+import os, sqlite3, sys
+from holdfast.core.errors import StoreError
+from holdfast.store.contract import Changes
+from holdfast.store.sqlite.store import SqliteStore
+os.setgroups([]), os.setgid(65534), os.setuid(65534)
+try:
+    changes = Changes(rows={("k", "a"): b"1"})
+    SqliteStore(sys.argv[1], driver=sys.argv[2]).run(lambda txn: (changes, None))
+except StoreError as error:
+    print(type(error).__name__, error)
+"""
+
+
+@pytest.mark.parametrize("exists", [False, True])
+def test_what_may_not_be_written_is_told(driver, exists):
+    """A read-only folder, without and with a store in it."""
+    with TemporaryDirectory() as folder:  # not pytest's, into which others may not even look
+        Path(folder).chmod(0o755)
+        if exists:
+            store = SqliteStore(f"{folder}/jobs.db")
+            add(store, a_job(1))
+            store.close()
+
+        told = run_python(NOBODY, f"{folder}/jobs.db", driver)
+
+        assert told.startswith("StoreError")
+        assert folder in told
+        assert "must be writable" in told
+
+
+CLOSED_FOLDER = """
+import os, sqlite3, sys
+from pathlib import Path
+from holdfast.core.errors import StoreError
+from holdfast.store.contract import Changes
+from holdfast.store.sqlite.store import SqliteStore
+os.setgroups([]), os.setgid(65534), os.setuid(65534)
+path, changes = Path(sys.argv[1]), Changes(rows={("k", "a"): b"1"})
+path.parent.mkdir()
+store = SqliteStore(path, driver=sys.argv[2])
+store.run(lambda txn: (changes, None))
+path.parent.chmod(0o000)
+for _ in range(2):
+    try:
+        store.run(lambda txn: (changes, None))
+    except StoreError as error:
+        print(error)
+path.parent.chmod(0o755)
+store.run(lambda txn: (changes, None))
+path.chmod(0o444)
+print(store.report().complaints)
+"""
+
+
+def test_a_folder_that_is_closed_while_in_use_is_told_and_overcome(driver):
+    """The file is used again when it can be reached. The doctor tells what cannot be written."""
+    with TemporaryDirectory() as folder:
+        Path(folder).chmod(0o777)
+        path = Path(folder) / "store" / "jobs.db"
+
+        first, second, doctor = run_python(CLOSED_FOLDER, path, driver).splitlines()
+
+        assert first == second == f"{path.parent} cannot be written by this user; {WRITABLE}"
+        assert doctor == str([f"{path} cannot be written by this user; {WRITABLE}"])
