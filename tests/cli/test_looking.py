@@ -6,6 +6,7 @@ from datetime import datetime
 import pytest
 
 import holdfast
+from holdfast.core import commands as c
 from holdfast.store.common.clock import system_clock
 
 
@@ -109,6 +110,19 @@ def test_stuck_jobs_are_found(shell):
     assert shell.ok("jobs", "--stuck", "--json").record["id"] == str(stuck)
     assert shell.ok("jobs", "--stuck").lines[1].endswith("past its lease")
     assert len(shell.ok("jobs", "--state", "running", "--json").records) == len([fine, stuck])
+
+
+def test_a_job_that_a_worker_has_not_started_yet_is_told_to_be_claimed(shell):
+    """Its run has no beginning, which is no moment in 1970."""
+    shell.add("a")
+    with shell.queue() as queue:
+        queue.connection.ask(c.Claim(limit=1, lease_ms=60_000, start=False))
+
+        listed = shell.ok("jobs").lines[1].split()
+        frame = shell.ok("top", "--once", "--interval", "50ms").lines
+
+    assert listed[2:5] == ["RUNNING", "claimed", "500"]
+    assert frame[-1].split()[1:4] == ["a", "–", "1"]
 
 
 def test_no_jobs_are_said_to_be_none(shell):

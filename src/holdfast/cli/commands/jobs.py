@@ -85,6 +85,8 @@ def when(job: "Job", now: int) -> str:
     match job.place.name:
         case "SCHEDULED" | "READY" | "HELD":
             return f"due {since(job.run_at, now)}"
+        case "RUNNING" if not job.started_at:
+            return "claimed"
         case "RUNNING":
             return f"since {since(job.started_at, now).removesuffix(' ago')}"
         case "PAUSED":

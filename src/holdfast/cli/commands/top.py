@@ -158,7 +158,8 @@ def _number(count: int) -> str:
 
 def _running_row(job: Any, now: int) -> tuple[str, ...]:
     progress = f"{job.progress.fraction:.0%} {job.progress.note}".strip() if job.progress else ""
-    return str(job.id), job.task, since(job.started_at, now), str(job.claim), cut(progress)
+    started = since(job.started_at, now) if job.started_at else NOTHING
+    return str(job.id), job.task, started, str(job.claim), cut(progress)
 
 
 def _record(frame: Frame) -> dict[str, Any]:
