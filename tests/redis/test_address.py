@@ -9,11 +9,13 @@ import pytest
 
 import holdfast
 from holdfast.core.errors import BadInput, SchemaMismatch, StoreError, StoreFull, Unavailable
+from holdfast.core.queries import CheckCounts
 from holdfast.queue.connect import shown_url
 from holdfast.store.redis import store as redis_store
 from holdfast.store.redis.connection import server_of
 from holdfast.store.redis.keys import Keys
 from holdfast.store.redis.open import check_server, look
+from holdfast.store.redis.reads import RedisReads
 from holdfast.store.redis.store import RedisStore
 from holdfast.store.redis.url import parse
 from holdfast.testing.stores.making import a_job, add
@@ -238,6 +240,21 @@ def test_the_doctor_looks_at_a_store(redis_url, queue):
     assert done.returncode == 0, done.stdout + done.stderr
     assert "nothing is wrong" in done.stdout
     assert "live jobs" in done.stdout
+
+
+def test_counts_of_jobs_that_change_while_they_are_counted_are_not_wrong(redis_url, queue, monkeypatch):
+    """A view of many pages is of many moments: the doctor of a busy store finds nothing wrong."""
+    list_jobs = RedisReads.jobs
+
+    def add_and_list(reads, query, *, after, **options):
+        if not after:
+            with holdfast.connect(redis_url) as other:
+                other.add("work")
+        return list_jobs(reads, query, after=after, **options)
+
+    monkeypatch.setattr(RedisReads, "jobs", add_and_list)
+
+    assert queue.connection.ask(CheckCounts()) == []
 
 
 def test_without_the_library_the_line_that_installs_it_is_told():
