@@ -8,7 +8,7 @@ import psycopg
 import pytest
 
 import holdfast
-from holdfast.core.errors import Unavailable
+from holdfast.core.errors import Unavailable, Unsettled
 from holdfast.store.contract import NOTHING, Changes
 from holdfast.store.postgres.store import PostgresStore
 from holdfast.store.postgres.txn import PostgresTxn
@@ -299,6 +299,29 @@ def test_a_server_that_stays_away_is_told_in_the_end(server):
     server.start()
     add(store, a_job(3))
     assert all_ids(store) == [1, 3]
+    store.close()
+
+
+def test_a_commit_that_cannot_be_settled_is_asked_about_seldom_and_logged_once(server, heard, monkeypatch):
+    """While the server stays away it is tried as seldom as by other calls, and the log says so."""
+    store, tries = PostgresStore(server.url(), patience_s=2.0), []
+    add(store, a_job(1))
+    connect = store.pool.connect
+
+    def count_and_connect():
+        tries.append(1)
+        return connect()
+
+    def stop_server(_txn):
+        server.stop(immediately=True)
+        monkeypatch.setattr(store.pool, "connect", count_and_connect)
+        return Changes(added=new_jobs([a_job(2)])), None
+
+    with pytest.raises(Unsettled):
+        store.run(stop_server)
+
+    assert len(tries) <= 12
+    assert [line.partition(":")[0] for line in heard.lines] == ["trying again for 2 s"]
     store.close()
 
 

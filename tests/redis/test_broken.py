@@ -6,10 +6,12 @@ from contextlib import contextmanager
 import pytest
 
 import holdfast
-from holdfast.core.errors import Unavailable
+from holdfast.core.errors import Unavailable, Unsettled
 from holdfast.queue.queue import Queue
+from holdfast.store.contract import Changes
 from holdfast.store.redis import claim as redis_claim
 from holdfast.store.redis.store import RedisStore
+from holdfast.testing.stores.making import a_job, add, new_jobs
 from tests.queue_suite.tools import complaints, upkeep
 
 JOBS = 300
@@ -118,3 +120,26 @@ def test_clients_that_are_cut_off_go_on(redis_server, redis_url, monkeypatch):
 
     assert seen.left == []
     assert set(seen.states.values()) == {"FINISHED"}
+
+
+def test_a_commit_that_cannot_be_settled_is_asked_about_seldom_and_logged_once(server, heard, monkeypatch):
+    """While the server stays away it is tried as seldom as by other calls, and the log says so."""
+    store, tries = RedisStore(server.url(), patience_s=2.0), []
+    add(store, a_job(1))
+    call_many = store._server.call_many
+
+    def count_and_call(commands):
+        tries.append(1)
+        return call_many(commands)
+
+    def kill_server(_txn):
+        server.kill()
+        monkeypatch.setattr(store._server, "call_many", count_and_call)
+        return Changes(added=new_jobs([a_job(2)])), None
+
+    with pytest.raises(Unsettled):
+        store.run(kill_server)
+
+    assert len(tries) <= 12
+    assert [line.partition(":")[0] for line in heard.lines] == ["trying again for 2 s"]
+    store.close()

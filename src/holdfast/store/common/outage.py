@@ -41,7 +41,7 @@ class Outages:
         self._shown = shown
         self._is_logged = False
 
-    def log_outage(self, error: StoreError, patience_s: float) -> None:
+    def log_outage(self, error: Exception, patience_s: float) -> None:
         """Log that calls are retried, once per outage."""
         if not self._is_logged:
             self._is_logged = True
@@ -67,15 +67,21 @@ class RetryPeriod:
         """Whether the time for retries has passed."""
         return monotonic_s() >= self._until_s
 
-    def sleep(self, error: StoreError) -> None:
+    def sleep(self, error: Exception) -> None:
         """Sleep until the next retry; raise the error if the time for retries has passed."""
-        if monotonic_s() + self._nap_s >= self._until_s:
+        if not self.sleep_if_time_is_left(error):
             raise Unreachable(str(error)) from None
+
+    def sleep_if_time_is_left(self, error: Exception) -> bool:
+        """Sleep until the next retry; return False at once if the time for retries has passed."""
+        if monotonic_s() + self._nap_s >= self._until_s:
+            return False
         if self._nap_s >= LONGEST_NAP_S:
             # Not before: after a mere disconnect the next retry succeeds.
             self._outages.log_outage(error, self._patience_s)
         sleep(self._nap_s)
         self._nap_s = min(self._nap_s * 2, LONGEST_NAP_S)
+        return True
 
 
 def unsettled(shown: str) -> Unsettled:

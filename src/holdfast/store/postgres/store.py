@@ -13,7 +13,6 @@ store relies on no session state, so that it works behind a transaction pooler.
 import threading
 from collections.abc import Callable
 from contextlib import closing
-from time import sleep
 from typing import Any, TypeVar
 
 import psycopg
@@ -21,8 +20,8 @@ import psycopg
 from ...core.damage import UNREADABLE
 from ...core.errors import BadInput, Conflict, Filling, Moved, Stopped, StoreError
 from ...core.kinds import PAUSE
-from ..common.clock import Clock, monotonic_s
-from ..common.outage import FIRST_NAP_S, Outages, unsettled
+from ..common.clock import Clock
+from ..common.outage import Outages, RetryPeriod, unsettled
 from ..common.server_time import Time
 from ..contract import ENDS, Capabilities, Changes, ReadTxn, StoreReport, Txn
 from .borrow import Database, SessionInfo, borrowed, check_database, lend, session_of
@@ -245,19 +244,21 @@ class PostgresStore:
 
     def _was_committed(self, txn: PostgresTxn) -> bool:
         """Whether a transaction was committed whose COMMIT got no reply."""
-        until_s = monotonic_s() + self._patience_s
-        while monotonic_s() < until_s and not self._closed:
+        period = RetryPeriod(self._outages, self._patience_s)
+        while not self._closed:
             try:
                 self.pool.drop()
                 # Outside the pool: the callers of all its connections may be in here.
-                with closing(self.pool.connect()) as connection:
+                with translated(self.address), closing(self.pool.connect()) as connection:
                     asked = {"at_ms": txn.now_ms, "mark": txn.mark}
                     connection.change(self._writing["void"], asked)
-                    return bool(connection.value(self._writing["is_marked"], asked))
-            except (psycopg.Error, StoreError):
+                    found = bool(connection.value(self._writing["is_marked"], asked))
+                self._outages.log_recovery()
+                return found
+            except (Conflict, StoreError) as error:
                 # The server is still down.
-                pass
-            sleep(FIRST_NAP_S)
+                if not period.sleep_if_time_is_left(error):
+                    break
         raise unsettled(self.address.shown)
 
     def _tries(self, patience_s: float | None = None, repair: Callable[[], int] | None = None) -> Tries:

@@ -24,9 +24,9 @@ from ...core.errors import (
     StoreError,
     Unsettled,
 )
-from ..common.clock import Clock, monotonic_s
+from ..common.clock import Clock
 from ..common.lending import lend_nothing
-from ..common.outage import FIRST_NAP_S, RETRIED_IF_OPENED, Outages, RetryPeriod, Unreachable, unsettled
+from ..common.outage import RETRIED_IF_OPENED, Outages, RetryPeriod, Unreachable, unsettled
 from ..common.repair import beyond_repair
 from ..common.server_time import Time
 from ..contract import TRIES, UNCHANGED, Capabilities, Changes, ReadTxn, StoreReport, Txn
@@ -285,15 +285,19 @@ class RedisStore:
 
     def _settle(self, session: RedisSession, number: bytes, waiting: list[Command]) -> list[Any]:
         """Settle whether a commit without a reply was executed (else it never will be) and replicated."""
-        until_s = monotonic_s() + self._patience_s
+        period = RetryPeriod(self._outages, self._patience_s)
         settle = SETTLE.command([self._keys.sessions + session.name], number, SESSION_MS)
-        while monotonic_s() < until_s and not self._closed:
+        while not self._closed:
             try:
                 self._drop()
-                return self._server.call_many([settle, *waiting])
-            except (*FAULTS, StoreError):
+                replies = self._server.call_many([settle, *waiting])
+                self._outages.log_recovery()
+                return replies
+            except (*FAULTS, StoreError) as error:
                 # The server is still down.
-                sleep(FIRST_NAP_S)
+                fault = error if isinstance(error, StoreError) else translated(error, self.address)
+                if not period.sleep_if_time_is_left(fault):
+                    break
         raise unsettled(self.address.shown)
 
     def _remember(self, txn: RedisTxn, stamp: bytes) -> None:
