@@ -208,6 +208,12 @@ def test_the_doctor_looks_at_settings_and_indexes(postgres, postgres_url, schema
     assert code == 1
     assert "lacks the index jobs_children" in text
 
+    read_only = f"{postgres_url}&options=-c%20default_transaction_read_only%3Don"
+    code, text = holdfast_cli("doctor", "--store", read_only)
+
+    assert code == 1
+    assert "default_transaction_read_only = on: nothing can be written; set it to off" in text
+
 
 def test_the_time_is_the_servers(store):
     """In a batch, in a view, and between."""

@@ -14,13 +14,15 @@ LONG_MINUTES = 10
 # More unfolded count differences mean that no process sums them up.
 MANY_CHANGES = 100_000
 
-# Settings, the values needed for durability, and why.
+# Settings, the values that they need, and what happens otherwise.
 _SETTINGS = {
-    "fsync": "without it a crash of the server's machine loses jobs, and may damage all",
-    "full_page_writes": "without it a crash of the server's machine may damage tables",
-    "synchronous_commit": "what it accepted last is lost in a crash",
-    "autovacuum": "tables grow without end",
+    "fsync": ("on", "without it a crash of the server's machine loses jobs, and may damage all"),
+    "full_page_writes": ("on", "without it a crash of the server's machine may damage tables"),
+    "synchronous_commit": ("on", "what it accepted last is lost in a crash"),
+    "autovacuum": ("on", "tables grow without end"),
+    "default_transaction_read_only": ("off", "nothing can be written"),
 }
+_OPPOSITES = {"on": "off", "off": "on"}
 
 _ORPHANS = """SELECT count(*) FROM "{schema}".{table} AS body
 WHERE NOT EXISTS (SELECT FROM "{schema}".jobs WHERE jobs.id = body.id)
@@ -53,9 +55,10 @@ def complaints(
     """The problems of a store, each with its fix. `own`: the time is the server's."""
     where, quoted = address.shown, f'"{address.schema}"'
     told = []
-    for name, why in _SETTINGS.items():
-        if (value := connection.value("SELECT current_setting(%s)", (name,))) == "off":
-            told.append(f"{where} has {name} = {value}: {why}; set it to on")
+    for name, (needed, why) in _SETTINGS.items():
+        # `synchronous_commit` has other values too.
+        if (value := connection.value("SELECT current_setting(%s)", (name,))) == _OPPOSITES[needed]:
+            told.append(f"{where} has {name} = {value}: {why}; set it to {needed}")
     there = {name for (name,) in connection.rows(_INDEXES, (quoted,))}
     for name in (name for name in INDEXES if name not in there):
         told.append(f"{where} lacks the index {name}; see holdfast migrate --sql for how it is made")
