@@ -2,10 +2,11 @@
 
 import fcntl
 import os
+import shutil
 import signal
 import socket
 import threading
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 
 import pytest
 
@@ -203,6 +204,22 @@ def test_what_dead_processes_leave_behind_is_tidied_up(store):
     leave("4711-1")
     assert "removed 1 socket" in store.report().complaints[0]
     assert store.report().complaints == []
+
+
+def test_a_waiting_process_is_present_again_after_its_file_was_removed(store):
+    """As by a program that tidies up old files; and when it closes it leaves none."""
+    files = store.path.with_name("jobs.db-workers")
+    store.appear("a-process")
+    shutil.rmtree(files)
+
+    with closing(SqliteStore(store.path)) as other:
+        before = other.read(lambda txn: txn.present("a-process"))
+        store.wait(0.0)
+        after = other.read(lambda txn: txn.present("a-process"))
+    store.close()
+
+    assert (before, after) == (False, True)
+    assert not files.exists()
 
 
 def test_the_last_to_close_removes_what_killed_processes_left(store):

@@ -20,8 +20,24 @@ class SqlitePresence:
 
     def appear(self, name: str) -> bool:
         """Create and lock the file of a unique name; False if that is not possible."""
-        if name in self._held:
-            return True
+        if name not in self._held:
+            if (fd := self._lock_file(name)) is None:
+                return False
+            self._held[name] = fd
+        return True
+
+    def keep(self) -> None:
+        """Create the files again that another program has removed."""
+        for name in list(self._held):
+            # Not by pathlib, which raises an error about a folder that this user may not enter.
+            if not os.path.exists(self.folder / name):  # noqa: PTH110
+                fd = self._lock_file(name)
+                if fd is not None:
+                    os.close(self._held[name])
+                    self._held[name] = fd
+
+    def _lock_file(self, name: str) -> int | None:
+        """The descriptor of the locked file of a name; None if it cannot be created."""
         for _ in range(3):  # the folder may be removed between the two steps
             try:
                 self.folder.mkdir(exist_ok=True)
@@ -32,9 +48,8 @@ class SqlitePresence:
                 break
             # No other process knows the file yet, so this does not block.
             fcntl.flock(fd, fcntl.LOCK_EX)
-            self._held[name] = fd
-            return True
-        return False
+            return fd
+        return None
 
     def sees(self, name: str) -> bool:
         """Whether the process with this name is running; the file of one that has ended is removed."""

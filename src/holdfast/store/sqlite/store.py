@@ -289,6 +289,8 @@ class SqliteStore:
                 return False
             with faults(self._driver, self.path):
                 connection, before = pool.open(), pool.seen_version
+                # Here, because a store that is being closed does not come to this line.
+                self._presence.keep()
                 pool.seen_version = connection.value("PRAGMA data_version")
                 return before != pool.seen_version
         except HoldfastError:
