@@ -1,6 +1,7 @@
 """What handlers see: the context and its logs."""
 
 import asyncio
+import logging
 import threading
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -132,8 +133,11 @@ def test_a_context_whose_claim_is_lost_is_refused_and_says_so(queue: Queue) -> N
     assert seen == [True]
 
 
-def test_cancelling_a_job_reaches_the_handler_that_runs_it(queue: Queue) -> None:
-    """Long before its lease is renewed."""
+def test_cancelling_a_job_reaches_the_handler_that_runs_it(
+    queue: Queue, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Long before its lease is renewed; its end is logged as that of a cancelled job."""
+    caplog.set_level(logging.INFO, "holdfast.job")
     running = threading.Event()
 
     @queue.task
@@ -154,6 +158,7 @@ def test_cancelling_a_job_reaches_the_handler_that_runs_it(queue: Queue) -> None
     runner.join(PATIENCE_S)
 
     assert job.get().state == State.CANCELLED
+    assert [record.event for record in caplog.records if hasattr(record, "event")] == ["cancelled"]
 
 
 # ── logs ─────────────────────────────────────────────────────────────────────────────────────────

@@ -55,7 +55,7 @@ def test_steps_and_lines_outlive_the_process_that_made_them(bench):
 def test_cancelling_a_running_job_reaches_it_at_once(bench, task, force):
     """Long before its lease is renewed; also where it is no longer asked for its answer."""
     job = bench.queue.add(task)
-    worker = bench.start("--lease", "10m", name=APP)
+    worker = bench.start("--lease", "10m", "-v", name=APP)
     bench.wait_for(lambda: bench.noted("began"))
 
     job.cancel(force=force)
@@ -63,8 +63,10 @@ def test_cancelling_a_running_job_reaches_it_at_once(bench, task, force):
     bench.wait_for(lambda: bench.noted("heard"))
     bench.wait_for(lambda: job.get().state == "CANCELLED")
     worker.terminate()
-    worker.communicate(timeout=PATIENCE_S)
+    _, said = worker.communicate(timeout=PATIENCE_S)
     assert job.get().claim == 1
+    assert "was cancelled: its run ended after" in said
+    assert "runs again" not in said
 
 
 def test_soft_limits_interrupt_functions_and_coroutines(bench):

@@ -74,8 +74,10 @@ class Lease:
 
     def check_record(self, job: Job | None) -> None:
         """Stop the handler if the live record shows another claim or a cancellation."""
-        if job is None or job.claim != self.job.claim or not job.owner or job.cancel_requested:
+        if job is None or job.claim != self.job.claim or not job.owner:
             self.stop()
+        elif job.cancel_requested:
+            self.renewed(job)
 
     def stop(self) -> None:
         """Set `stopped`, and call `on_stop` the first time."""
