@@ -2,6 +2,8 @@
 
 import asyncio
 import threading
+from datetime import date
+from enum import Enum
 from itertools import pairwise
 from typing import Any
 
@@ -9,10 +11,18 @@ import pytest
 
 from holdfast.core.errors import BadInput, JobFailed
 from holdfast.indexed import AsyncLog, Log, Progress, Restart, consumers, pipeline, stage
+from holdfast.indexed.stages import items_of
 from holdfast.store.contract import Changes
 from tests.indexed.roles import Block, Chunk, block_at, chain, verified
 from tests.indexed.test_kills import chunk_count, unkilled
 from tests.indexed.tools import PATIENCE_S, Numbers, Until
+
+
+class Kind(Enum):
+    """One of two."""
+
+    OLD = "old"
+    NEW = "new"
 
 
 def cut(job):
@@ -107,6 +117,14 @@ def test_a_stage_may_be_jobs_of_an_ordinary_queue(queue, make_queue):
 
     assert found == unkilled(12)
     assert sum(sum(row.values()) for row in queue.counts().values()) == 12
+
+
+def test_the_result_of_a_queues_job_is_read_along_the_type_of_the_log(queue):
+    """Whatever the annotation of its task has made of it before."""
+    days, kinds = Log(queue, "days", str), Log(queue, "kinds", Kind)
+
+    assert items_of(stage("cut", via=queue, into=days), [date(2026, 11, 15)]) == ["2026-11-15"]
+    assert items_of(stage("sort", via=queue, into=kinds), {Kind.OLD}) == [Kind.OLD]
 
 
 def test_a_job_of_a_queue_that_failed_stops_its_stage(queue):

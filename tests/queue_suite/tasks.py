@@ -1,5 +1,6 @@
 """Tasks: functions whose calls can be queued, with arguments that travel by name along their annotations."""
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -11,9 +12,10 @@ import pytest
 
 from holdfast.core.errors import BadInput
 from holdfast.core.job import Job, State
+from holdfast.queue.answers import Failed
 from holdfast.queue.queue import Queue
 
-from .fixtures import START_MS
+from .fixtures import START_MS, MakeQueue
 from .tools import MINUTE_MS, take, unchanged
 
 
@@ -81,7 +83,55 @@ def test_arguments_keep_their_types(queue: Queue) -> None:
     take(queue).run()
 
     assert tuple(seen) == given
-    assert queue.result(added) == {"width": 1, "height": 1}
+    assert queue.result(added) == Size(1)
+
+
+def test_a_result_has_the_type_of_the_return_annotation(queue: Queue, make_queue: MakeQueue) -> None:
+    """Of coroutines and of the items of a batch too; where the task is not known it is what JSON has."""
+    when = datetime(2026, 11, 15, tzinfo=UTC)
+
+    @queue.task
+    def grow(size: Size) -> Size:
+        return Size(size.width * 2)
+
+    @queue.task
+    async def ends() -> tuple[datetime, Colour] | Failed:
+        return when, Colour.RED
+
+    @queue.task(batch=10)
+    def paint(names: list[str]) -> list[Colour | Failed]:
+        return [Colour(name) for name in names]
+
+    added = [grow.add(Size(4)), ends.add(), paint.add("blue")]
+    for _ in added:
+        take(queue).run()
+
+    assert [job.result() for job in added] == [Size(8), (when, Colour.RED), Colour.BLUE]
+    assert queue.result(added[0].id) == Size(8)
+    assert make_queue().result(added[0]) == {"width": 8, "height": 1}
+
+
+def test_a_result_that_does_not_fit_the_annotation_is_what_json_has(queue: Queue) -> None:
+    """As one of an older version of the task; one that cannot be read of JSON as well."""
+    queue.task(name="late")(returning("soon", datetime))
+    queue.task(name="count")(returning(Counter("aab"), Counter))
+    queue.task(name="raw")(returning(b"\xff", str))
+
+    jobs = [queue.add(name) for name in ("late", "count", "raw")]
+    for _ in jobs:
+        take(queue).run()
+
+    assert [job.result() for job in jobs] == ["soon", {"a": 2, "b": 1}, b"\xff"]
+
+
+def returning(value: Any, kind: type) -> Callable[[], Any]:
+    """A function that returns a value under an annotation."""
+
+    def function() -> Any:
+        return value
+
+    function.__annotations__["return"] = kind
+    return function
 
 
 def test_options_go_with_the_task_and_then_with_the_call(queue: Queue) -> None:

@@ -14,6 +14,7 @@ from ..core.bounds import MAX_INDEX, MAX_PROCESSING
 from ..core.checks import check_name, check_whole
 from ..core.errors import BadInput
 from ..queue.base import BaseQueue
+from ..queue.encoding import as_json_type
 from ..queue.options import JobOptions
 from ..queue.task import Task
 from .base import OnAdvance
@@ -120,7 +121,8 @@ def items_of(one: Stage, result: Any) -> list[Any]:
     if one.via is None:
         return list(result)
     items: Items[Any] = one.into.items
-    return [msgspec.convert(item, type=items.type) for item in result]
+    plain = msgspec.to_builtins(result, enc_hook=as_json_type)
+    return [msgspec.convert(item, type=items.type) for item in plain]
 
 
 def call_of(one: Stage, pipeline: str, job: IndexedJob[Any]) -> Any:

@@ -218,9 +218,9 @@ class AsyncQueue(BaseQueue):
         return await self._ask(asks.data(job))
 
     async def result(self, job: Any, wait: Duration | None = None) -> Any:
-        """What a job returned; raises `JobFailed` with its outcome, or `Timeout` with the reason."""
+        """What a job returned; see `Queue.result`."""
         try:
-            return await self._ask(asks.result(job, wait))
+            return await self._ask(asks.result(job, wait, self._read_result))
         except Timeout as error:
             if wait:
                 # Not if that fails, as for a job that is still in a journal.

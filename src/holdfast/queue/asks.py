@@ -173,8 +173,10 @@ def update(
     return QueueRequest(command, same)
 
 
-def result(job: Any, wait: Duration | None) -> QueueRequest[Any]:
-    """The result of a job, once it has ended."""
+def result(
+    job: Any, wait: Duration | None, read_result: Callable[[str, Body | None], Any]
+) -> QueueRequest[Any]:
+    """The result of a job, once it has ended; `read_result` decodes it, by the name of its task."""
     number = job_id(job)
 
     def read(reply: Any) -> Any:
@@ -189,7 +191,7 @@ def result(job: Any, wait: Duration | None) -> QueueRequest[Any]:
             )
         if reply.job.ended != State.FINISHED:
             raise JobFailed(number, reply.job.reason or str(reply.job.ended), reply.job.outcome)
-        return decode(readable(number, "result", reply.result))
+        return read_result(reply.job.task, readable(number, "result", reply.result))
 
     return QueueRequest(c.Await(job_id=number), read, wait_s_of(wait))
 

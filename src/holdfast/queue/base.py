@@ -23,6 +23,7 @@ from . import asks
 from .addresses import shown_url
 from .asks import QueueRequest
 from .definition import check_function, check_not_taken, split_options
+from .encoding import decode
 from .lease import Lease, Renewer, StopPoller
 from .options import Duration, JobOptions, merge, task_name, with_options
 from .publishing import Publisher
@@ -200,6 +201,10 @@ class BaseQueue:
         self.tasks[task.name] = task
         self.task_defaults[self.tenant, task.name] = task.defaults
         return task
+
+    def _read_result(self, task: str, body: Body | None) -> Any:
+        known = self.tasks.get(task)
+        return decode(body) if known is None else known.read_result(body)
 
     def _find_task(self, name: str) -> Task[..., Any]:
         task = self.tasks.get(name)

@@ -6,14 +6,12 @@ neither part of the job's data nor an argument of `add`.
 
 import inspect
 import threading
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable
 from contextlib import AbstractContextManager
 from datetime import UTC, datetime
-from functools import partial
-from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar, Unpack, get_args, get_origin, overload
+from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar, Unpack, overload
 
 import msgspec
-from msgspec.inspect import CustomType, type_info
 
 from ..core import commands as c
 from ..core import queries as q
@@ -23,8 +21,8 @@ from ..core.job import Job
 from . import asks
 from .asks import QueueRequest
 from .claimed import Holding
-from .definition import annotations_of
-from .encoding import encode_result, from_json_type, is_readable
+from .definition import readable_type, returned_type
+from .encoding import encode_result, from_json_type
 from .options import JobOptions
 
 P = ParamSpec("P")
@@ -216,25 +214,8 @@ if TYPE_CHECKING:
 def read_step(name: str, fn: Callable[..., Any], text: str) -> Any:
     """A stored result, converted to the function's return type."""
     try:
-        return msgspec.json.decode(text, type=_returned(fn), dec_hook=from_json_type)
+        return msgspec.json.decode(text, type=readable_type(returned_type(fn)), dec_hook=from_json_type)
     except msgspec.DecodeError as error:
         raise BadInput(
             f"result of step {name}", "kept", needed=f"such as its function returns ({error})"
         ) from None
-
-
-def _returned(fn: Callable[..., Any]) -> Any:
-    """The type that a call returns, or that its awaitable gives; a class returns itself."""
-    while isinstance(fn, partial):
-        fn = fn.func
-    kind = fn if isinstance(fn, type) else annotations_of(fn)[0].get("return", Any)
-    if (get_origin(kind) or kind) in (Awaitable, Coroutine):
-        kind = (Any, *get_args(kind))[-1]
-    try:
-        msgspec.json.Decoder(kind)
-        info = type_info(kind)
-    except TypeError:
-        # Without a useful annotation the JSON value is returned as it is.
-        return Any
-    # So is that of a type which JSON can be written of and not read as, such as Counter.
-    return Any if isinstance(info, CustomType) and not is_readable(info.cls) else kind

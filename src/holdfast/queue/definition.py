@@ -11,15 +11,20 @@ that is defined again is not. That happens when
 
 import inspect
 import sys
-from collections.abc import Callable, Iterable
-from functools import partial
-from types import CodeType, SimpleNamespace
-from typing import Any, Literal, NamedTuple, TypedDict, get_type_hints
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from functools import partial, reduce
+from operator import or_
+from types import CodeType, SimpleNamespace, UnionType
+from typing import Any, Literal, NamedTuple, TypedDict, Union, get_args, get_origin, get_type_hints
+
+import msgspec
+from msgspec.inspect import CustomType, type_info
 
 from ..core.bounds import CLAIM_JOBS
 from ..core.checks import check_whole
 from ..core.durations import duration_ms
 from ..core.errors import BadInput
+from .encoding import is_readable
 from .options import Duration, JobOptions, check_options
 
 # Where a function is defined
@@ -118,6 +123,36 @@ def _known(function: Callable[..., Any], hint: Any) -> Any:
         return get_type_hints(alone, getattr(function, "__globals__", {}))["one"]
     except _UNKNOWN:
         return None
+
+
+def returned_type(function: Callable[..., Any]) -> Any:
+    """The annotation of what a call returns, or of what its awaitable gives; a class returns itself."""
+    while isinstance(function, partial):
+        function = function.func
+    kind = function if isinstance(function, type) else annotations_of(function)[0].get("return", Any)
+    if (get_origin(kind) or kind) in (Awaitable, Coroutine):
+        kind = (Any, *get_args(kind))[-1]
+    return kind
+
+
+def readable_type(kind: Any) -> Any:
+    """The type that JSON is read as; `Any` if that cannot be, as with Counter, which can only be written.
+
+    Exceptions, as in `int | Failed`, are no results.
+    """
+    if get_origin(kind) in (Union, UnionType):
+        kinds = [one for one in get_args(kind) if not _is_exception(one)]
+        kind = reduce(or_, kinds) if kinds else Any
+    try:
+        msgspec.json.Decoder(kind)
+        info = type_info(kind)
+    except TypeError:
+        return Any
+    return Any if isinstance(info, CustomType) and not is_readable(info.cls) else kind
+
+
+def _is_exception(kind: Any) -> bool:
+    return isinstance(kind, type) and issubclass(kind, BaseException)
 
 
 # How a function is called

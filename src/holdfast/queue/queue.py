@@ -219,9 +219,12 @@ class Queue(BaseQueue):
         return self._ask(asks.data(job))
 
     def result(self, job: Any, wait: Duration | None = None) -> Any:
-        """What a job returned; raises `JobFailed` with its outcome, or `Timeout` with the reason."""
+        """What a job returned; raises `JobFailed` with its outcome, or `Timeout` with the reason.
+
+        It has the type of the return annotation if its task is known here, else it is the JSON value.
+        """
         try:
-            return self._ask(asks.result(job, wait))
+            return self._ask(asks.result(job, wait, self._read_result))
         except Timeout as error:
             if wait:
                 # Not if that fails, as for a job that is still in a journal.

@@ -9,7 +9,19 @@ and its options become a template. `add` fills in the data:
 
 import functools
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar, Unpack, overload
+from contextlib import suppress
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Concatenate,
+    Generic,
+    ParamSpec,
+    Protocol,
+    TypeVar,
+    Unpack,
+    get_args,
+    overload,
+)
 
 import msgspec
 from msgspec.structs import replace
@@ -21,7 +33,8 @@ from ..core.errors import BadInput
 from ..core.following import NO_ARGUMENTS
 from ..core.job import Body, Job
 from .answers import Failed
-from .definition import definition_of, read_handling
+from .definition import definition_of, read_handling, readable_type, returned_type
+from .encoding import decode, from_json_type
 from .options import Duration, JobOptions, defaults_of, given_names, given_over, key_bytes, merge, new_job
 from .signature import BatchSignature, Signature
 
@@ -229,6 +242,22 @@ class Task(TaskWithOptions[P, R]):
         using = self.using(**options) if options else self
         handles: list[Handle[R]] = self._queue._add_each(using._each(calls))
         return handles
+
+    def read_result(self, body: Body | None) -> Any:
+        """Decode a result by the return annotation; one that does not fit is the JSON value."""
+        if isinstance(body, str):
+            # Another version of the function, or a program in another language, may have returned it.
+            with suppress(msgspec.DecodeError):
+                return self._result_decoder.decode(body)
+        return decode(body)
+
+    @functools.cached_property
+    def _result_decoder(self) -> "msgspec.json.Decoder[Any]":
+        kind = returned_type(self.function)
+        if self.handling.batch:
+            # The function returns a list with one entry for each job.
+            kind = (*get_args(kind), Any)[0]
+        return msgspec.json.Decoder(readable_type(kind), dec_hook=from_json_type)
 
     def run(self, job: "Holding") -> Any:
         """Call the function with a claimed job's data; returns its result, or raises its error."""
