@@ -14,6 +14,7 @@ from holdfast import (
     AsyncQueue,
     ClaimedJob,
     Context,
+    Failed,
     Handle,
     Job,
     Queue,
@@ -80,17 +81,28 @@ def index(pages: list[str]) -> list[int]:
     return [len(page) for page in pages]
 
 
+@queue.task(batch=100)
+async def index_on_a_loop(pages: list[str]) -> list[int | Failed]:
+    """A batch of a coroutine function."""
+    return [len(page) or Failed("empty") for page in pages]
+
+
 def contexts_and_batches(ctx: Context) -> None:
     """A context is no argument of `add`; a batch's jobs are its items."""
     assert_type(told.add("a", deep=True).result(), int)
     assert_type(told_too.add(), Handle[list[int]])
-    told_on_a_loop.add("a")
-    assert_type(index.add("page"), Handle[Any])
+    assert_type(told_on_a_loop.add("a").result(wait=1), int)
+    assert_type(told_on_a_loop.using(delay=1).add("a"), Handle[int])
+    assert_type(told_on_a_loop.add_many([("a",)]), list[Handle[int]])
+    assert_type(index.add("page"), Handle[int])
+    assert_type(index_on_a_loop.add("page"), Handle[int | Failed])
     assert_type(ctx.deadline, datetime | None)
     told.add(ctx, "a")  # type: ignore[arg-type, call-arg]
     told.add(7)  # type: ignore[arg-type]
     told_too.add("a")  # type: ignore[call-arg]
+    told_on_a_loop.add(7)  # type: ignore[call-overload]
     index.add(7)  # type: ignore[arg-type]
+    queue.task(batch=5)(len)  # type: ignore[arg-type]
     ctx.step("size", len, 7)  # type: ignore[arg-type]
     ctx.progress("half")  # type: ignore[arg-type]
     queue.task(batch="many")  # type: ignore[call-overload]
@@ -170,8 +182,22 @@ async def awaited(queue: AsyncQueue, job: AsyncClaimedJob) -> None:
         return len(path)
 
     assert_type(await crop("a"), int)
-    assert_type(await crop.add("a"), AsyncHandle[Any])
-    await crop.add(7)  # type: ignore[arg-type]
+
+    @queue.task(batch=2)
+    async def sizes(paths: list[str]) -> list[int]:
+        return [len(path) for path in paths]
+
+    @queue.task
+    def shout(text: str) -> bytes:
+        return text.upper().encode()
+
+    assert_type(await crop.add("a"), AsyncHandle[int])
+    assert_type(await crop.using(delay=1).add("a"), AsyncHandle[int])
+    assert_type(await crop.add_many([("a",)]), list[AsyncHandle[int]])
+    assert_type(await sizes.add("a"), AsyncHandle[int])
+    assert_type(await (await shout.add("a")).result(wait=1), bytes)
+    await crop.add(7)  # type: ignore[call-overload]
+    await sizes.add(7)  # type: ignore[arg-type]
     assert_type(await queue.next(), AsyncClaimedJob | None)
     assert_type(await queue.get(7), Job)
     assert_type(await job.done(1), Job)

@@ -41,7 +41,7 @@ def test_a_context_is_given_and_is_no_part_of_the_job(queue: Queue) -> None:
     def last(name: str, *, told: "Context", more: int = 2) -> Any:
         return [name, more, told.job_id]
 
-    one, two = first.add("a"), last.add("b", more=3)  # type: ignore[call-arg]
+    one, two = first.add("a"), last.add("b", more=3)  # type: ignore[call-overload]
     for _ in range(2):
         take(queue).run()
 
@@ -49,7 +49,7 @@ def test_a_context_is_given_and_is_no_part_of_the_job(queue: Queue) -> None:
     assert one.result() == ["a", one.id, 1, 1]
     assert two.result() == ["b", 3, two.id]
     with pytest.raises(BadInput, match="argument of task last"):
-        last.add("b", told=None)  # type: ignore[arg-type]
+        last.add("b", told=None)  # type: ignore[call-overload]
 
 
 def test_a_context_that_does_not_fit_its_function_is_refused_at_the_decorator(queue: Queue) -> None:

@@ -27,7 +27,7 @@ from ..core.schedule import Schedule
 from ..core.worker import Worker
 from ..store.common.clock import monotonic_s
 from . import asks, running, tracing
-from .aio_task import AsyncBatched, AsyncDecorator, AsyncHandle, AsyncTask
+from .aio_task import AsyncBatchDecorator, AsyncDecorator, AsyncHandle, AsyncTask
 from .answers import RAISED
 from .asks import QueueRequest
 from .base import BaseQueue
@@ -381,7 +381,7 @@ class AsyncQueue(BaseQueue):
     @overload
     def task(
         self, name: str | None = None, /, *, batch: int, **options: Unpack[AsyncTaskOptions]
-    ) -> AsyncBatched[T]: ...
+    ) -> AsyncBatchDecorator: ...
 
     def task(self, function: Callable[..., Any] | str | None = None, /, **options: Any) -> Any:
         """Make a function or coroutine function a task of this queue; see `Queue.task`."""

@@ -1,23 +1,24 @@
 """Tasks and handles of a queue for asyncio: `Task` and `Handle` with coroutines."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar, Unpack, overload
 
 import msgspec
 
 from ..core.job import Job
 from .options import Duration, JobOptions
-from .task import Task, TaskWithOptions
+from .task import Arguments, Task, TaskWithOptions
 
 if TYPE_CHECKING:
     from .context import AnyContext
 
 P = ParamSpec("P")
 R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
 T = TypeVar("T")
 
 
-class AsyncHandle(msgspec.Struct, Generic[R], frozen=True, eq=False, gc=False):
+class AsyncHandle(msgspec.Struct, Generic[R_co], frozen=True, eq=False, gc=False):
     """A job that was added: its `id`, and methods that query the queue."""
 
     _queue: Any
@@ -26,10 +27,10 @@ class AsyncHandle(msgspec.Struct, Generic[R], frozen=True, eq=False, gc=False):
     def __repr__(self) -> str:
         return f"<job {self.id}>"
 
-    async def result(self, wait: Duration | None = None) -> R:
+    async def result(self, wait: Duration | None = None) -> R_co:
         """See `AsyncQueue.result`."""
-        value: R = await self._queue.result(self, wait=wait)
-        return value
+        value: Any = await self._queue.result(self, wait=wait)
+        return value  # type: ignore[no-any-return]
 
     async def get(self) -> Job:
         """The job's record."""
@@ -40,7 +41,15 @@ class AsyncHandle(msgspec.Struct, Generic[R], frozen=True, eq=False, gc=False):
 class AsyncTaskWithOptions(TaskWithOptions[P, R]):
     """A task with options for its calls, whose `add` is awaited."""
 
-    async def add(self, *args: P.args, **kwargs: P.kwargs) -> AsyncHandle[Any]:  # type: ignore[override]
+    @overload  # type: ignore[override]
+    async def add(
+        self: "AsyncTaskWithOptions[P, Coroutine[Any, Any, T]]", *args: P.args, **kwargs: P.kwargs
+    ) -> AsyncHandle[T]: ...
+
+    @overload
+    async def add(self, *args: P.args, **kwargs: P.kwargs) -> AsyncHandle[R]: ...
+
+    async def add(self, *args: P.args, **kwargs: P.kwargs) -> AsyncHandle[Any]:
         """Add a job; returns after the commit."""
         handle: AsyncHandle[Any] = await self._queue._add_one(self._checked(args, kwargs))
         return handle
@@ -54,16 +63,25 @@ class AsyncTask(AsyncTaskWithOptions[P, R], Task[P, R]):
         using: AsyncTaskWithOptions[P, R] = self._using(AsyncTaskWithOptions, options)
         return using
 
-    async def add_many(  # type: ignore[override]
-        self, calls: Iterable[Any], **options: Unpack[JobOptions]
+    @overload  # type: ignore[override]
+    async def add_many(
+        self: "AsyncTask[P, Coroutine[Any, Any, T]]",
+        calls: Iterable[Arguments],
+        **options: Unpack[JobOptions],
+    ) -> list[AsyncHandle[T]]: ...
+
+    @overload
+    async def add_many(
+        self, calls: Iterable[Arguments], **options: Unpack[JobOptions]
+    ) -> list[AsyncHandle[R]]: ...
+
+    async def add_many(
+        self, calls: Iterable[Arguments], **options: Unpack[JobOptions]
     ) -> list[AsyncHandle[Any]]:
         """Add a job for each tuple or dict of arguments; the options apply to all."""
         using = self.using(**options) if options else self
         handles: list[AsyncHandle[Any]] = await self._queue._add_each(using._each(calls))
         return handles
-
-
-AsyncBatched = Callable[[Callable[[list[T]], Any]], AsyncTask[[T], Any]]
 
 
 class AsyncDecorator(Protocol):
@@ -74,3 +92,15 @@ class AsyncDecorator(Protocol):
 
     @overload
     def __call__(self, function: Callable[P, R], /) -> AsyncTask[P, R]: ...
+
+
+class AsyncBatchDecorator(Protocol):
+    """Makes a function that takes a list a task whose jobs are the items; see `BatchDecorator`."""
+
+    @overload
+    def __call__(
+        self, function: Callable[[list[T]], Coroutine[Any, Any, list[R]]], /
+    ) -> AsyncTask[[T], R]: ...
+
+    @overload
+    def __call__(self, function: Callable[[list[T]], list[R]], /) -> AsyncTask[[T], R]: ...

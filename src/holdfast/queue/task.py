@@ -8,7 +8,7 @@ and its options become a template. `add` fills in the data:
 """
 
 import functools
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Coroutine, Iterable, Iterator
 from contextlib import suppress
 from typing import (
     TYPE_CHECKING,
@@ -46,6 +46,8 @@ P = ParamSpec("P")
 R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
 T = TypeVar("T")
+# The arguments of one call, for `add_many`.
+Arguments = tuple[Any, ...] | dict[str, Any]
 
 
 class HandleQueue(Protocol):
@@ -121,9 +123,17 @@ class TaskWithOptions(Generic[P, R]):
         """A prepared call, for `add_many` and `then`."""
         return self._fill(args, kwargs)
 
-    def add(self, *args: P.args, **kwargs: P.kwargs) -> Handle[R]:
+    @overload
+    def add(
+        self: "TaskWithOptions[P, Coroutine[Any, Any, T]]", *args: P.args, **kwargs: P.kwargs
+    ) -> Handle[T]: ...
+
+    @overload
+    def add(self, *args: P.args, **kwargs: P.kwargs) -> Handle[R]: ...
+
+    def add(self, *args: P.args, **kwargs: P.kwargs) -> Handle[Any]:
         """Add a job; returns after the commit."""
-        handle: Handle[R] = self._queue._add_one(self._checked(args, kwargs))
+        handle: Handle[Any] = self._queue._add_one(self._checked(args, kwargs))
         return handle
 
     def call_by_name(self, data: Any, *, complete: bool) -> NewJob:
@@ -204,7 +214,12 @@ class Task(TaskWithOptions[P, R]):
     """
 
     def __init__(
-        self, queue: Any, function: Callable[..., R], name: str, options: JobOptions, handled: dict[str, Any]
+        self,
+        queue: Any,
+        function: Callable[..., Any],
+        name: str,
+        options: JobOptions,
+        handled: dict[str, Any],
     ) -> None:
         check_name("task", name)
         functools.update_wrapper(self, function)
@@ -220,7 +235,8 @@ class Task(TaskWithOptions[P, R]):
         self.defaults = defaults_of(replace(self._template, given=given_names(options)))
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
-        return self.function(*args, **kwargs)
+        value: Any = self.function(*args, **kwargs)
+        return value  # type: ignore[no-any-return]
 
     def __repr__(self) -> str:
         return f"<Task {self.name!r}>"
@@ -235,12 +251,18 @@ class Task(TaskWithOptions[P, R]):
         given = given_over(self.options, options, merged)
         return kind(self._queue, self.name, self.signature, merged, given)
 
+    @overload
     def add_many(
-        self, calls: Iterable[tuple[Any, ...] | dict[str, Any]], **options: Unpack[JobOptions]
-    ) -> list[Handle[R]]:
+        self: "Task[P, Coroutine[Any, Any, T]]", calls: Iterable[Arguments], **options: Unpack[JobOptions]
+    ) -> list[Handle[T]]: ...
+
+    @overload
+    def add_many(self, calls: Iterable[Arguments], **options: Unpack[JobOptions]) -> list[Handle[R]]: ...
+
+    def add_many(self, calls: Iterable[Arguments], **options: Unpack[JobOptions]) -> list[Handle[Any]]:
         """Add a job for each tuple or dict of arguments; the options apply to all."""
         using = self.using(**options) if options else self
-        handles: list[Handle[R]] = self._queue._add_each(using._each(calls))
+        handles: list[Handle[Any]] = self._queue._add_each(using._each(calls))
         return handles
 
     def read_result(self, body: Body | None) -> Any:
@@ -289,5 +311,8 @@ class Decorator(Protocol):
 class BatchDecorator(Protocol):
     """Makes a function that takes a list a task whose jobs are the items: `add` takes one of them."""
 
-    def __call__(self, function: Callable[[list[T]], Any], /) -> Task[[T], Any]:
-        """The task."""
+    @overload
+    def __call__(self, function: Callable[[list[T]], Coroutine[Any, Any, list[R]]], /) -> Task[[T], R]: ...
+
+    @overload
+    def __call__(self, function: Callable[[list[T]], list[R]], /) -> Task[[T], R]: ...
