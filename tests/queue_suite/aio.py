@@ -100,6 +100,19 @@ def test_operators_have_their_verbs_in_asyncio(tell: Tell, clock: MovedClock) ->
     tell(story)
 
 
+def test_a_handle_has_the_methods_of_a_handle_in_asyncio(tell: Tell) -> None:
+    """Handles of one job are equal."""
+
+    async def story(queue: AsyncQueue) -> None:
+        first = await queue.add("work", unique="a")
+        again = await queue.add("work", unique="a")
+        assert {first, again} == {first}
+        assert "waits for a worker" in await first.why()
+        assert (await first.cancel(force=True)).state == State.CANCELLED
+
+    tell(story)
+
+
 def test_limits_pauses_and_schedules_hold_in_asyncio(tell: Tell, clock: MovedClock) -> None:
     """As they do for everybody."""
 

@@ -27,6 +27,12 @@ class AsyncHandle(msgspec.Struct, Generic[R_co], frozen=True, eq=False, gc=False
     def __repr__(self) -> str:
         return f"<job {self.id}>"
 
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, AsyncHandle) and self.id == other.id
+
+    def __hash__(self) -> int:
+        return hash(self.id)
+
     async def result(self, wait: Duration | None = None) -> R_co:
         """See `AsyncQueue.result`."""
         value: Any = await self._queue.result(self, wait=wait)
@@ -35,6 +41,16 @@ class AsyncHandle(msgspec.Struct, Generic[R_co], frozen=True, eq=False, gc=False
     async def get(self) -> Job:
         """The job's record."""
         job: Job = await self._queue.get(self)
+        return job
+
+    async def why(self) -> str:
+        """Why it is not running."""
+        reason: str = await self._queue.why(self)
+        return reason
+
+    async def cancel(self, *, force: bool = False) -> Job:
+        """Cancel the job; see `Queue.cancel`."""
+        job: Job = await self._queue.cancel(self, force=force)
         return job
 
 
