@@ -17,6 +17,7 @@ from holdfast import (
     Failed,
     Handle,
     Job,
+    JobFailed,
     Queue,
     Schedule,
     Task,
@@ -135,6 +136,37 @@ def refused_calls() -> None:
     fetch.call(url=7)  # type: ignore[arg-type]
 
 
+def refused_jobs_and_tasks() -> None:
+    """What names no job, and what names no task."""
+    queue.get(None)  # type: ignore[arg-type]
+    queue.cancel(1.5)  # type: ignore[arg-type]
+    queue.add("resize", parent=resize)  # type: ignore[arg-type]
+    queue.add(len)  # type: ignore[arg-type]
+    queue.next([7])  # type: ignore[list-item]
+    queue.add(7)  # type: ignore[arg-type]
+
+
+def options_that_are_none(priority: int | None, then: Task[[bytes], None] | None) -> None:
+    """They count as not given."""
+    resize.using(priority=priority, then=then, delay=None)
+    queue.add("resize", priority=priority, domain=None)
+
+
+def accepted_jobs_and_tasks(handle: Handle[int], job: Job, claimed: ClaimedJob, ctx: Context) -> None:
+    """A job by its id, its text, its handle or its record; a task by its name or itself."""
+    assert_type([queue.get(one) for one in (7, "7", handle, job, claimed)], list[Job])
+    queue.add("resize", {"path": "a"}, parent=handle, then=(fetch, {"url": "b"}))
+    queue.add_many([("resize", {"path": "a"}), (resize, {"path": "b"}), resize.call("c")])
+    queue.next([resize, "fetch"])
+    ctx.add(resize.call("a"))
+    claimed.retry(1, reason=ValueError("no"))
+
+
+def failed(error: JobFailed) -> str:
+    """The error of a job has the outcome of its last run."""
+    return error.outcome.traceback if error.outcome else ""
+
+
 def refused_options() -> None:
     """What no job has, and what is of the wrong type."""
     queue.add("resize", prio=1)  # type: ignore[call-arg]
@@ -142,6 +174,9 @@ def refused_options() -> None:
     queue.add("resize", on_conflict="overwrite")  # type: ignore[arg-type]
     resize.using(when_child_fails="panic")  # type: ignore[arg-type]
     resize.using(prio=1)  # type: ignore[call-arg]
+    queue.call("resize", {}, prio=1)  # type: ignore[call-arg]
+    queue.add("resize", then=7)  # type: ignore[arg-type]
+    queue.schedule("s", resize, every=60, catch_up="some")  # type: ignore[arg-type]
     queue.task(attempts="five")  # type: ignore[call-overload]
     queue.schedule("s", resize, every=60, repeats="DAILY")  # type: ignore[call-arg]
 

@@ -26,6 +26,22 @@ def test_jobs_of_several_tasks_keep_their_order_and_their_data(queue: Queue) -> 
     assert [queue.get(job).task for job in added] == [task for task, _ in wanted]
 
 
+def test_many_jobs_name_their_tasks_or_give_them(queue: Queue) -> None:
+    """As one job does, and its follow-up."""
+
+    @queue.task(domain=lambda n: f"d{n % 2}")
+    def work(n: int) -> None: ...
+
+    @queue.task
+    def other(n: int) -> None: ...
+
+    added = queue.add_many([(other, {"n": 1}), (other, {"n": 2}), ("other", {"n": 3}), (work, {"n": 4})])
+
+    jobs = [(job.get().task, queue.data(job), job.get().domain) for job in added]
+    assert jobs[:3] == [("other", {"n": n}, None) for n in (1, 2, 3)]
+    assert jobs[3] == ("work", {"n": 4}, b"d0")
+
+
 def test_options_given_with_many_are_those_of_each(queue: Queue) -> None:
     """Of the first as of the last."""
     added = queue.add_many([("work", n) for n in range(5)], priority=7, domain="d", attempts=2)

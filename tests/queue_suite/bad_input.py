@@ -77,6 +77,16 @@ def test_bad_names_of_tasks_are_refused(queue: Queue) -> None:
         assert not_refused(rows, BadInput) == []
 
 
+def test_what_is_no_task_is_told_what_one_is(queue: Queue) -> None:
+    """A function that was not made one, and a prepared call."""
+    verbs: list[Any] = [queue.add, queue.call, queue.pause, lambda task: queue.next([task])]
+    for verb in verbs:
+        with pytest.raises(BadInput, match=r"a task \(a function under @queue\.task\), or the name of one"):
+            verb(len)
+        with pytest.raises(BadInput, match=r"task is 'a prepared call', .* add_many takes prepared calls"):
+            verb(queue.call("work"))
+
+
 def test_data_that_cannot_be_written_is_refused(queue: Queue) -> None:
     """In the producer, by add, and by the answer of a job."""
     queue.add("work")

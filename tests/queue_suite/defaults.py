@@ -220,7 +220,9 @@ def test_a_job_of_the_port_follows_what_the_documents_leave_open(queue: Queue, m
     port = Port(queue)
     added = port.add()
 
-    assert queue.get(port.take()).timeout_ms == 0
+    taken = port.take()
+    assert taken is not None
+    assert queue.get(taken).timeout_ms == 0
     port.release(added)
     job = take(worker).record
 

@@ -2,6 +2,7 @@
 
 import os
 import signal
+from typing import Any
 
 import pytest
 
@@ -19,7 +20,7 @@ def work(bench: Bench, *words: str) -> str:
     return said
 
 
-def texts(bench: Bench, job: object) -> list[str]:
+def texts(bench: Bench, job: holdfast.Handle[Any]) -> list[str]:
     """The lines of a job's log."""
     return [line.text for line in bench.queue.log(job)]
 

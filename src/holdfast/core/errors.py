@@ -32,6 +32,8 @@
 Each has a `code` for programs; the text is for people. No payload ever appears in it.
 """
 
+from typing import Protocol
+
 import msgspec
 
 
@@ -85,12 +87,28 @@ class LeaseLost(Refused):
     code = "LEASE_LOST"
 
 
+class RunOutcome(Protocol):
+    """The part of `core.job.Outcome` that `JobFailed` shows; the records import the errors."""
+
+    @property
+    def exit_code(self) -> int:
+        """How the run ended, as a number."""
+
+    @property
+    def error(self) -> str:
+        """The error in one line."""
+
+    @property
+    def traceback(self) -> str:
+        """The end of the traceback."""
+
+
 class JobFailed(HoldfastError):
     """The job ended without a result; `outcome` tells how."""
 
     code = "JOB_FAILED"
 
-    def __init__(self, job_id: int, reason: str, outcome: object = None) -> None:
+    def __init__(self, job_id: int, reason: str, outcome: RunOutcome | None = None) -> None:
         self.job_id, self.reason, self.outcome = job_id, reason, outcome
         super().__init__(f"job {job_id} ended without a result: {reason}")
 

@@ -10,6 +10,7 @@ from typing import (
     TYPE_CHECKING,
     Any,
     Concatenate,
+    Literal,
     ParamSpec,
     Self,
     TypeVar,
@@ -34,7 +35,7 @@ from .base import BaseQueue
 from .claimed import Holding, delay_ms_of
 from .definition import AsyncTaskOptions, take_name
 from .handlers import AsyncHandlers
-from .options import Duration, FiringOptions, JobOptions, Key, Moment
+from .options import Duration, FiringOptions, JobOptions, JobRef, Key, Moment, TaskRef
 
 if TYPE_CHECKING:
     from .context import AnyContext
@@ -76,7 +77,9 @@ class AsyncClaimedJob(Holding):
         """Mark the job as permanently failed."""
         return await self._say(self._fail(reason))
 
-    async def retry(self, delay: Duration | None = None, *, counts: bool = True, reason: str = "") -> Job:
+    async def retry(
+        self, delay: Duration | None = None, *, counts: bool = True, reason: BaseException | str = ""
+    ) -> Job:
         """Run the job again after `delay`, or after its backoff."""
         return await self._say(self._retry(delay_ms_of(delay), counts=counts, reason=reason))
 
@@ -96,12 +99,12 @@ class AsyncClaimedJob(Holding):
         """Replace the job's data, for a later run."""
         await self._say(self._update(data))
 
-    async def add(self, task: Any, data: Any = None, **options: Unpack[JobOptions]) -> AsyncHandle[Any]:
+    async def add(self, task: TaskRef, data: Any = None, **options: Unpack[JobOptions]) -> AsyncHandle[Any]:
         """Add a child; from a child, a sibling."""
         with self._adding(self._queue.call(task, data, **options)) as ask:
             return AsyncHandle(self._queue, (await self._say(ask))[0])
 
-    async def children(self, *, after: Any = None, limit: int = 1000) -> list[Job]:
+    async def children(self, *, after: JobRef | None = None, limit: int = 1000) -> list[Job]:
         """The children of this job's previous run, with their outcomes."""
         return await self._queue._ask(asks.children(self, after=after, limit=limit))
 
@@ -139,7 +142,7 @@ class AsyncQueue(BaseQueue):
         return ask.read(await self.session.connection.ask_async(ask.asked, wait_s=ask.wait_s))
 
     async def add(
-        self, task: Any, data: Any = None, *, connection: Any = None, **options: Unpack[JobOptions]
+        self, task: TaskRef, data: Any = None, *, connection: Any = None, **options: Unpack[JobOptions]
     ) -> AsyncHandle[Any]:
         """Add a job by the name of its task; returns after the commit.
 
@@ -174,7 +177,7 @@ class AsyncQueue(BaseQueue):
 
     async def next(
         self,
-        tasks: Iterable[Any] | None = None,
+        tasks: Iterable[TaskRef] | None = None,
         *,
         lease: Duration | None = None,
         wait: Duration | None = None,
@@ -194,7 +197,7 @@ class AsyncQueue(BaseQueue):
 
     async def claim(
         self,
-        tasks: Iterable[Any] | None = None,
+        tasks: Iterable[TaskRef] | None = None,
         *,
         limit: int = 1,
         lease: Duration | None = None,
@@ -209,15 +212,15 @@ class AsyncQueue(BaseQueue):
         ask = asks.claim(tasks, tenant=self.tenant, limit=limit, lease_ms=lease_ms, wait=wait)
         return [AsyncClaimedJob(self, claimed, lease_ms, renew=renew) for claimed in await self._ask(ask)]
 
-    async def get(self, job: Any) -> Job:
+    async def get(self, job: JobRef) -> Job:
         """A job's record, live or archived."""
         return await self._ask(asks.get(job))
 
-    async def data(self, job: Any) -> Any:
+    async def data(self, job: JobRef) -> Any:
         """A job's data."""
         return await self._ask(asks.data(job))
 
-    async def result(self, job: Any, wait: Duration | None = None) -> Any:
+    async def result(self, job: JobRef, wait: Duration | None = None) -> Any:
         """What a job returned; see `Queue.result`."""
         try:
             return await self._ask(asks.result(job, wait, self._read_result))
@@ -231,13 +234,13 @@ class AsyncQueue(BaseQueue):
     async def jobs(
         self,
         *,
-        task: Any = None,
+        task: TaskRef | None = None,
         state: str | None = None,
         domain: Key | None = None,
-        parent: Any = None,
+        parent: JobRef | None = None,
         schedule: str | None = None,
         archived: bool = False,
-        after: Any = None,
+        after: JobRef | None = None,
         limit: int = 100,
     ) -> list[Job]:
         """Jobs that match, oldest first."""
@@ -248,29 +251,29 @@ class AsyncQueue(BaseQueue):
         """The number of jobs of each task in each state."""
         return await self._ask(asks.counts(self.tenant))
 
-    async def steps(self, job: Any) -> dict[str, Any]:
+    async def steps(self, job: JobRef) -> dict[str, Any]:
         """The results of a job's steps so far, by name."""
         return await self._ask(asks.steps(job))
 
-    async def log(self, job: Any) -> list[LogLine]:
+    async def log(self, job: JobRef) -> list[LogLine]:
         """The last lines of a job's log."""
         return await self._ask(asks.log(job))
 
-    async def why(self, job: Any) -> str:
+    async def why(self, job: JobRef) -> str:
         """Why a job is not running."""
         return await self._ask(asks.why(job))
 
-    async def cancel(self, job: Any, *, force: bool = False) -> Job:
+    async def cancel(self, job: JobRef, *, force: bool = False) -> Job:
         """Cancel a job; see `Queue.cancel`."""
         return await self._ask(asks.cancel(job, force=force))
 
-    async def requeue(self, job: Any, *, run_at: Moment | None = None) -> Job:
+    async def requeue(self, job: JobRef, *, run_at: Moment | None = None) -> Job:
         """Requeue a job."""
         return await self._ask(asks.requeue(job, run_at=run_at))
 
     async def update(
         self,
-        job: Any,
+        job: JobRef,
         *,
         data: Any = None,
         priority: int | None = None,
@@ -280,7 +283,7 @@ class AsyncQueue(BaseQueue):
         """Change fields of a job."""
         return await self._ask(asks.update(job, data=data, priority=priority, run_at=run_at, repeat=repeat))
 
-    async def delete(self, job: Any) -> None:
+    async def delete(self, job: JobRef) -> None:
         """Delete a job."""
         await self._ask(asks.delete(job))
 
@@ -303,26 +306,26 @@ class AsyncQueue(BaseQueue):
         """All limits."""
         return await self._ask(asks.limits(self.tenant))
 
-    async def pause(self, task: Any = None, *, domain: Key | None = None) -> None:
+    async def pause(self, task: TaskRef | None = None, *, domain: Key | None = None) -> None:
         """Pause claims of a task, of a domain, or of this tenant."""
         await self._ask(asks.pause(task, domain, tenant=self.tenant, on=True))
 
-    async def resume(self, task: Any = None, *, domain: Key | None = None) -> None:
+    async def resume(self, task: TaskRef | None = None, *, domain: Key | None = None) -> None:
         """Resume what `pause` has paused."""
         await self._ask(asks.pause(task, domain, tenant=self.tenant, on=False))
 
     async def schedule(
         self,
         name: str,
-        task: Any,
+        task: TaskRef | c.NewJob,
         data: Any = None,
         *,
         cron: str | None = None,
         every: Duration | None = None,
         repeat: str | None = None,
         tz: str | None = None,
-        catch_up: str | None = None,
-        overlap: str | None = None,
+        catch_up: Literal["none", "one", "all"] | None = None,
+        overlap: Literal["skip", "wait", "allow"] | None = None,
         jitter: Duration | None = None,
         **options: Unpack[FiringOptions],
     ) -> Schedule:

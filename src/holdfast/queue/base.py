@@ -5,7 +5,7 @@ import random
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, cast
+from typing import Any, Unpack, cast
 
 from ..core import commands as c
 from ..core.bounds import DEFAULT_LEASE_MS
@@ -25,7 +25,7 @@ from .asks import QueueRequest
 from .definition import check_function, check_not_taken, split_options
 from .encoding import decode
 from .lease import Lease, Renewer, StopPoller
-from .options import Duration, JobOptions, merge, task_name, with_options
+from .options import Duration, JobOptions, TaskRef, merge, task_name, with_options
 from .publishing import Publisher
 from .task import Task
 from .timers import TimerThread
@@ -118,9 +118,9 @@ class BaseQueue:
             session, self._session = self._session, None
         return session if session is not None and session.pid == os.getpid() else None
 
-    def call(self, task: Any, data: Any = None, **options: Any) -> c.NewJob:
+    def call(self, task: TaskRef, data: Any = None, **options: Unpack[JobOptions]) -> c.NewJob:
         """A prepared call by name, for `add_many` and `then`; with its task's options, if known here."""
-        return self._call(task, data, cast(JobOptions, options), complete=False)
+        return self._call(task, data, options, complete=False)
 
     def _call(self, task: Any, data: Any, options: JobOptions, *, complete: bool) -> c.NewJob:
         name = task if type(task) is str and task in self.tasks else task_name(task)
@@ -162,8 +162,8 @@ class BaseQueue:
             elif isinstance(item, c.NewJob):
                 last = write = None
                 yield self._complete(with_options(item, options) if options else item)
-            elif isinstance(item, tuple) and len(item) == 2 and isinstance(item[0], str):
-                last, write = item[0], self._writer(item[0])
+            elif isinstance(item, tuple) and len(item) == 2 and isinstance(item[0], str | Task):
+                last, write = item[0], self._writer(task_name(item[0]))
                 yield self._new(item[0], item[1], options)
             else:
                 raise BadInput("job", item, needed="(task, data), or what a task's `call` returns")

@@ -188,7 +188,7 @@ class Holding:
         text, trace = described(reason)
         return self._answer(Code.FAILED, error=text, traceback=trace)
 
-    def _retry(self, delay_ms: int | None, *, counts: bool, reason: str) -> QueueRequest[Job]:
+    def _retry(self, delay_ms: int | None, *, counts: bool, reason: BaseException | str) -> QueueRequest[Job]:
         return self._answer(
             Code.RETRY, delay_ms=delay_ms, counts=bool(counts), error=storable(str(reason or ""))
         )

@@ -23,7 +23,7 @@ from .asks import QueueRequest
 from .claimed import Holding
 from .definition import readable_type, returned_type
 from .encoding import encode_result, from_json_type
-from .options import JobOptions
+from .options import JobOptions, JobRef, TaskRef
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -36,7 +36,7 @@ class Home(Protocol):
     def session(self) -> Any:
         """The session of this process; in an executor its connection is to the supervisor."""
 
-    def call(self, task: Any, data: Any = None, **options: Any) -> c.NewJob:
+    def call(self, task: TaskRef, data: Any = None, **options: Unpack[JobOptions]) -> c.NewJob:
         """See `Queue.call`."""
 
 
@@ -87,7 +87,7 @@ class Running:
         return f"<{type(self).__name__} of job {self.job_id}, claim {self.claim}>"
 
     def _child(
-        self, task: Any, data: Any, options: JobOptions
+        self, task: TaskRef | c.NewJob, data: Any, options: JobOptions
     ) -> AbstractContextManager[QueueRequest[list[int]]]:
         new = task if isinstance(task, c.NewJob) else self._queue.call(task, data, **options)
         return self._job._adding(new)
@@ -125,12 +125,12 @@ class Context(Running):
         """Report progress, from 0 to 1."""
         self._say(self._job._progress(fraction, note))
 
-    def add(self, task: Any, data: Any = None, **options: Unpack[JobOptions]) -> int:
+    def add(self, task: TaskRef | c.NewJob, data: Any = None, **options: Unpack[JobOptions]) -> int:
         """Add a child job, which runs after this run; returns its id. A child adds a sibling."""
         with self._child(task, data, options) as ask:
             return self._say(ask)[0]
 
-    def children(self, *, after: Any = None, limit: int = 1000) -> list[Job]:
+    def children(self, *, after: JobRef | None = None, limit: int = 1000) -> list[Job]:
         """The children of the previous run, with their outcomes, and those that this run has added."""
         return self._say(asks.children(self._job, after=after, limit=limit))
 
@@ -164,12 +164,12 @@ class AsyncContext(Running):
         """Report progress, from 0 to 1."""
         await self._say(self._job._progress(fraction, note))
 
-    async def add(self, task: Any, data: Any = None, **options: Unpack[JobOptions]) -> int:
+    async def add(self, task: TaskRef | c.NewJob, data: Any = None, **options: Unpack[JobOptions]) -> int:
         """Add a child; see `Context.add`."""
         with self._child(task, data, options) as ask:
             return (await self._say(ask))[0]
 
-    async def children(self, *, after: Any = None, limit: int = 1000) -> list[Job]:
+    async def children(self, *, after: JobRef | None = None, limit: int = 1000) -> list[Job]:
         """The children of the previous run, with their outcomes, and those that this run has added."""
         return await self._say(asks.children(self._job, after=after, limit=limit))
 

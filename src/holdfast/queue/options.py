@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
-from typing import Any, Literal, TypedDict, cast
+from typing import Any, Literal, Protocol, TypedDict, cast
 
 from msgspec.structs import replace
 
@@ -40,35 +40,55 @@ Moment = datetime | float | int | str
 Key = str | bytes
 
 
+class HasId(Protocol):
+    """A handle, a record or a claimed job."""
+
+    @property
+    def id(self) -> int:
+        """The id of the job."""
+
+
+class HasName(Protocol):
+    """A task."""
+
+    @property
+    def name(self) -> str:
+        """The name of the task."""
+
+
+JobRef = int | str | HasId
+TaskRef = str | HasName
+
+
 class FiringOptions(TypedDict, total=False):
     """Options of a job that a schedule adds."""
 
-    priority: int
-    delay: Duration
-    run_at: Moment
-    expires: Duration | datetime
-    attempts: int
-    losses: int
-    at_most_once: bool
-    backoff: Duration | tuple[Duration, Duration] | Backoff
-    timeout: Duration
-    retry_after: Duration
-    unique: Key
-    unique_for: Duration
-    on_conflict: OnConflict
+    priority: int | None
+    delay: Duration | None
+    run_at: Moment | None
+    expires: Duration | datetime | None
+    attempts: int | None
+    losses: int | None
+    at_most_once: bool | None
+    backoff: Duration | tuple[Duration, Duration] | Backoff | None
+    timeout: Duration | None
+    retry_after: Duration | None
+    unique: Key | None
+    unique_for: Duration | None
+    on_conflict: OnConflict | None
     domain: Key | Callable[..., Key | None] | None
-    parent: Any
-    when_child_fails: Literal["resume", "wait"]
-    then: Any
-    into: str
-    mock: bool
-    tenant: str
+    parent: JobRef | None
+    when_child_fails: Literal["resume", "wait"] | None
+    then: TaskRef | tuple[TaskRef, Any] | NewJob | None
+    into: str | None
+    mock: bool | None
+    tenant: str | None
 
 
 class JobOptions(FiringOptions, total=False):
     """All options of a job."""
 
-    repeat: str
+    repeat: str | None
 
 
 def check_options(names: Iterable[str], *, known: Iterable[str]) -> None:
@@ -174,10 +194,19 @@ def key_bytes(what: str, value: Key) -> bytes:
 
 def task_name(value: Any) -> str:
     """The name of a task, from the task itself or its name."""
-    name = value if isinstance(value, str) else getattr(value, "name", value)
+    name = value if isinstance(value, str) else _name_of(value)
     check_name("task", name)
     # Not `str(name)`: that of a member of an enum of texts is "Tasks.RESIZE".
     return str.__str__(name)
+
+
+def _name_of(task: Any) -> str:
+    name = getattr(task, "name", None)
+    if isinstance(task, NewJob):
+        raise BadInput("task", "a prepared call", needed="a task, or its name: add_many takes prepared calls")
+    if not isinstance(name, str):
+        raise BadInput("task", task, needed="a task (a function under @queue.task), or the name of one")
+    return name
 
 
 def job_id(value: Any, what: str = "job id") -> int:

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 from datetime import timedelta
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar, Unpack, cast, overload
+from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, Self, TypeVar, Unpack, cast, overload
 
 from ..core import commands as c
 from ..core.errors import HoldfastError, Timeout
@@ -22,7 +22,7 @@ from .base import BaseQueue
 from .claimed import Holding, delay_ms_of
 from .definition import TaskOptions, take_name
 from .handlers import Handlers
-from .options import Duration, FiringOptions, JobOptions, Key, Moment
+from .options import Duration, FiringOptions, JobOptions, JobRef, Key, Moment, TaskRef
 from .task import BatchDecorator, Decorator, Handle, Task
 
 if TYPE_CHECKING:
@@ -69,7 +69,9 @@ class ClaimedJob(Holding):
         """Mark the job as permanently failed."""
         return self._say(self._fail(reason))
 
-    def retry(self, delay: Duration | None = None, *, counts: bool = True, reason: str = "") -> Job:
+    def retry(
+        self, delay: Duration | None = None, *, counts: bool = True, reason: BaseException | str = ""
+    ) -> Job:
         """Retry the job after `delay`, or after its backoff; `counts=False` spends no attempt."""
         return self._say(self._retry(delay_ms_of(delay), counts=counts, reason=reason))
 
@@ -89,12 +91,12 @@ class ClaimedJob(Holding):
         """Replace the job's data, for a later run."""
         self._say(self._update(data))
 
-    def add(self, task: Any, data: Any = None, **options: Unpack[JobOptions]) -> Handle[Any]:
+    def add(self, task: TaskRef, data: Any = None, **options: Unpack[JobOptions]) -> Handle[Any]:
         """Add a child job, which waits until this job is done; a child adds a sibling."""
         with self._adding(self._queue.call(task, data, **options)) as ask:
             return Handle(self._queue, self._say(ask)[0])
 
-    def children(self, *, after: Any = None, limit: int = 1000) -> list[Job]:
+    def children(self, *, after: JobRef | None = None, limit: int = 1000) -> list[Job]:
         """The children of this job's previous run, with their outcomes."""
         return self._queue._ask(asks.children(self, after=after, limit=limit))
 
@@ -142,7 +144,7 @@ class Queue(BaseQueue):
         return ask.read(self.session.connection.ask(ask.asked, wait_s=ask.wait_s))
 
     def add(
-        self, task: Any, data: Any = None, *, connection: Any = None, **options: Unpack[JobOptions]
+        self, task: TaskRef, data: Any = None, *, connection: Any = None, **options: Unpack[JobOptions]
     ) -> Handle[Any]:
         """Add a job by the name of its task; returns after the commit.
 
@@ -172,7 +174,7 @@ class Queue(BaseQueue):
 
     def next(
         self,
-        tasks: Iterable[Any] | None = None,
+        tasks: Iterable[TaskRef] | None = None,
         *,
         lease: Duration | None = None,
         wait: Duration | None = None,
@@ -195,7 +197,7 @@ class Queue(BaseQueue):
 
     def claim(
         self,
-        tasks: Iterable[Any] | None = None,
+        tasks: Iterable[TaskRef] | None = None,
         *,
         limit: int = 1,
         lease: Duration | None = None,
@@ -210,15 +212,15 @@ class Queue(BaseQueue):
         ask = asks.claim(tasks, tenant=self.tenant, limit=limit, lease_ms=lease_ms, wait=wait)
         return [ClaimedJob(self, claimed, lease_ms, renew=renew) for claimed in self._ask(ask)]
 
-    def get(self, job: Any) -> Job:
+    def get(self, job: JobRef) -> Job:
         """A job's record, live or archived; `NotFound` when there is none."""
         return self._ask(asks.get(job))
 
-    def data(self, job: Any) -> Any:
+    def data(self, job: JobRef) -> Any:
         """A job's data: the JSON value, or bytes."""
         return self._ask(asks.data(job))
 
-    def result(self, job: Any, wait: Duration | None = None) -> Any:
+    def result(self, job: JobRef, wait: Duration | None = None) -> Any:
         """What a job returned; raises `JobFailed` with its outcome, or `Timeout` with the reason.
 
         It has the type of the return annotation if its task is known here, else it is the JSON value.
@@ -235,13 +237,13 @@ class Queue(BaseQueue):
     def jobs(
         self,
         *,
-        task: Any = None,
+        task: TaskRef | None = None,
         state: str | None = None,
         domain: Key | None = None,
-        parent: Any = None,
+        parent: JobRef | None = None,
         schedule: str | None = None,
         archived: bool = False,
-        after: Any = None,
+        after: JobRef | None = None,
         limit: int = 100,
     ) -> list[Job]:
         """Jobs that match, oldest first, from the first after `after`."""
@@ -252,32 +254,32 @@ class Queue(BaseQueue):
         """The number of jobs of each task in each state."""
         return self._ask(asks.counts(self.tenant))
 
-    def steps(self, job: Any) -> dict[str, Any]:
+    def steps(self, job: JobRef) -> dict[str, Any]:
         """The results of a job's steps so far, by name; a FINISHED job has none."""
         return self._ask(asks.steps(job))
 
-    def log(self, job: Any) -> list[LogLine]:
+    def log(self, job: JobRef) -> list[LogLine]:
         """The last lines of a job's log, live or archived."""
         return self._ask(asks.log(job))
 
-    def why(self, job: Any) -> str:
+    def why(self, job: JobRef) -> str:
         """Why a job is not running, in a sentence."""
         return self._ask(asks.why(job))
 
-    def cancel(self, job: Any, *, force: bool = False) -> Job:
+    def cancel(self, job: JobRef, *, force: bool = False) -> Job:
         """Cancel a job. A running one is asked to stop; with `force` it loses its claim.
 
         A job that has ended stays as it is, but a FAILED one becomes CANCELLED.
         """
         return self._ask(asks.cancel(job, force=force))
 
-    def requeue(self, job: Any, *, run_at: Moment | None = None) -> Job:
+    def requeue(self, job: JobRef, *, run_at: Moment | None = None) -> Job:
         """Requeue a job in any state but archived, with its attempts reset."""
         return self._ask(asks.requeue(job, run_at=run_at))
 
     def update(
         self,
-        job: Any,
+        job: JobRef,
         *,
         data: Any = None,
         priority: int | None = None,
@@ -287,7 +289,7 @@ class Queue(BaseQueue):
         """Change fields of a job; those not given stay."""
         return self._ask(asks.update(job, data=data, priority=priority, run_at=run_at, repeat=repeat))
 
-    def delete(self, job: Any) -> None:
+    def delete(self, job: JobRef) -> None:
         """Delete a job that neither runs nor waits for its family."""
         self._ask(asks.delete(job))
 
@@ -305,26 +307,26 @@ class Queue(BaseQueue):
         """All limits, by domain or pattern."""
         return self._ask(asks.limits(self.tenant))
 
-    def pause(self, task: Any = None, *, domain: Key | None = None) -> None:
+    def pause(self, task: TaskRef | None = None, *, domain: Key | None = None) -> None:
         """Pause claims of a task, of a domain, or (with neither) of this tenant."""
         self._ask(asks.pause(task, domain, tenant=self.tenant, on=True))
 
-    def resume(self, task: Any = None, *, domain: Key | None = None) -> None:
+    def resume(self, task: TaskRef | None = None, *, domain: Key | None = None) -> None:
         """Resume what `pause` has paused."""
         self._ask(asks.pause(task, domain, tenant=self.tenant, on=False))
 
     def schedule(
         self,
         name: str,
-        task: Any,
+        task: TaskRef | c.NewJob,
         data: Any = None,
         *,
         cron: str | None = None,
         every: Duration | None = None,
         repeat: str | None = None,
         tz: str | None = None,
-        catch_up: str | None = None,
-        overlap: str | None = None,
+        catch_up: Literal["none", "one", "all"] | None = None,
+        overlap: Literal["skip", "wait", "allow"] | None = None,
         jitter: Duration | None = None,
         **options: Unpack[FiringOptions],
     ) -> Schedule:

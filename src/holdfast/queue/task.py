@@ -35,7 +35,17 @@ from ..core.job import Body, Job
 from .answers import Failed
 from .definition import definition_of, read_handling, readable_type, returned_type
 from .encoding import decode, from_json_type
-from .options import Duration, JobOptions, defaults_of, given_names, given_over, key_bytes, merge, new_job
+from .options import (
+    Duration,
+    JobOptions,
+    JobRef,
+    defaults_of,
+    given_names,
+    given_over,
+    key_bytes,
+    merge,
+    new_job,
+)
 from .signature import BatchSignature, Signature
 
 if TYPE_CHECKING:
@@ -53,16 +63,16 @@ Arguments = tuple[Any, ...] | dict[str, Any]
 class HandleQueue(Protocol):
     """The part of a queue that a handle uses."""
 
-    def result(self, job: Any, wait: Duration | None = None) -> Any:
+    def result(self, job: JobRef, wait: Duration | None = None) -> Any:
         """See `Queue.result`."""
 
-    def get(self, job: Any) -> Job:
+    def get(self, job: JobRef) -> Job:
         """See `Queue.get`."""
 
-    def why(self, job: Any) -> str:
+    def why(self, job: JobRef) -> str:
         """See `Queue.why`."""
 
-    def cancel(self, job: Any, *, force: bool = False) -> Job:
+    def cancel(self, job: JobRef, *, force: bool = False) -> Job:
         """See `Queue.cancel`."""
 
 

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 from ..core.bounds import PAGE_JOBS
 from ..core.job import STORED_ATTEMPTS, STORED_LOSSES, STORED_PRIORITY, Job
 from ..queue.encoding import decode, encode
-from ..queue.options import task_name
+from ..queue.options import TaskRef, task_name
 from ..queue.queue import Queue
 
 # How many jobs an error lists.
@@ -22,7 +22,7 @@ class Added(NamedTuple):
     id: int
 
 
-def added(queue: Queue, task: Any = None) -> list[Added]:
+def added(queue: Queue, task: TaskRef | None = None) -> list[Added]:
     """All jobs of a queue, or of one of its tasks, including ended ones, in the order of adding."""
     name = None if task is None else task_name(task)
     jobs = [job for archived in (False, True) for job in _all(queue, name, archived)]
@@ -32,7 +32,7 @@ def added(queue: Queue, task: Any = None) -> list[Added]:
     ]
 
 
-def assert_added(queue: Queue, task: Any, /, **data: Any) -> Added:
+def assert_added(queue: Queue, task: TaskRef, /, **data: Any) -> Added:
     """Return the first job of a task whose data has these values, or raise an error that lists the jobs."""
     name = task_name(task)
     wanted = {key: decode(encode(key, value)) for key, value in data.items()}

@@ -10,7 +10,7 @@ from ..core.durations import duration_ms, moment_ms
 from ..core.errors import BadInput, NotFound, Timeout
 from ..core.job import Job, State
 from ..queue import asks
-from ..queue.options import Duration, Moment
+from ..queue.options import Duration, Moment, TaskRef
 from ..queue.queue import ClaimedJob, Queue
 from .clock import Clock
 from .places import clock_of
@@ -45,7 +45,7 @@ class Ran(NamedTuple):
 def run_due(
     queue: Queue,
     *,
-    tasks: Iterable[Any] | None = None,
+    tasks: Iterable[TaskRef] | None = None,
     advance: Duration | None = None,
     until: Moment | None = None,
     most: int = MOST_RUNS,

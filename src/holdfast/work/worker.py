@@ -30,7 +30,7 @@ from ..queue.asks import QueueRequest
 from ..queue.base import BaseQueue
 from ..queue.claimed import Holding
 from ..queue.connect import shown_url
-from ..queue.options import Duration
+from ..queue.options import Duration, TaskRef
 from ..queue.queue import ClaimedJob, Queue
 from ..queue.running import as_error, guarded
 from ..store.common.clock import monotonic_s
@@ -60,7 +60,7 @@ SMOOTHING = 0.1
 def work(
     queue: Queue,
     *,
-    tasks: Iterable[Any] | None = None,
+    tasks: Iterable[TaskRef] | None = None,
     threads: int = 1,
     until_empty: bool = False,
     seconds: Duration | None = None,
@@ -97,7 +97,7 @@ def work(
 async def work_async(
     queue: AsyncQueue,
     *,
-    tasks: Iterable[Any] | None = None,
+    tasks: Iterable[TaskRef] | None = None,
     threads: int = 1,
     until_empty: bool = False,
     seconds: Duration | None = None,
@@ -167,7 +167,7 @@ class _LocalWorker(Generic[Q, J]):
     def __init__(
         self,
         queue: Q,
-        tasks: Iterable[Any] | None,
+        tasks: Iterable[TaskRef] | None,
         threads: int,
         until_empty: bool,
         seconds: Duration | None,
@@ -431,7 +431,7 @@ class _AsyncWorker(_LocalWorker[AsyncQueue, _AsyncJob]):
         return asyncio.ensure_future(job.run())
 
 
-def _choose_tasks(queue: BaseQueue, tasks: Iterable[Any] | None) -> tuple[str, ...]:
+def _choose_tasks(queue: BaseQueue, tasks: Iterable[TaskRef] | None) -> tuple[str, ...]:
     """The tasks to claim: those of the queue, or some of them. Raises on unknown ones."""
     if not queue.tasks:
         raise BadInput("queue", shown_url(queue.url), needed=IMPORT_TASKS)
