@@ -234,8 +234,21 @@ def test_an_annotation_that_json_cannot_tell_apart_is_refused_by_the_name_of_its
         Signature("work", function)
 
 
-def test_an_annotation_that_is_unknown_here_leaves_the_others_as_they_are():
-    """Such as one that is imported for type checkers alone: its value is that of JSON."""
+def test_a_required_parameter_of_an_unknown_type_is_refused():
+    """Such as one that is imported for type checkers alone: its value would be that of JSON."""
+
+    def work(when, frame): ...
+
+    work.__annotations__ = {"when": datetime, "frame": "DataFrame | None"}
+
+    with pytest.raises(
+        BadInput, match=r"parameter frame of task work is of type DataFrame \| None, .* known"
+    ):
+        Signature("work", work)
+
+
+def test_an_optional_parameter_of_an_unknown_type_leaves_the_others_as_they_are():
+    """Its value is that of JSON."""
 
     def work(ctx: "Context", when: datetime, frame=None): ...
 

@@ -41,7 +41,8 @@ class Signature:
         self._name = name
         signature = inspect.signature(function)
         # Without those that a partial has bound.
-        hints = {word: kind for word, kind in _hints(function).items() if word in signature.parameters}
+        known, unknown = _hints(function)
+        hints = {word: kind for word, kind in known.items() if word in signature.parameters}
         # The name of the parameter that gets the context, and its kind.
         self.context = _context(name, function, hints)
         kept = [p for p in signature.parameters.values() if not self.context or p.name != self.context[0]]
@@ -61,6 +62,7 @@ class Signature:
         # For complete arguments: fields without a default are required.
         self._quick_read: Callable[[str], Any] | None = None
         if not self.whole:
+            _check_known(name, {word: unknown[word] for word in self._required if word in unknown})
             kinds = dict(zip(self.names, self._kinds, strict=True))
             _check_readable(name, {required: kinds[required] for required in self._required})
             try:
@@ -264,6 +266,17 @@ def _extra_decoder(kind: Any) -> "msgspec.json.Decoder[Any]":
         return _decoder_of(Any)
 
 
+def _check_known(task: str, unknown: dict[str, Any]) -> None:
+    """Refuse a required parameter whose type cannot be looked up: its values would stay those of JSON."""
+    for name, hint in unknown.items():
+        needed = "a type that is known when the task is declared: not imported for type checkers alone, "
+        raise BadInput(
+            f"parameter {name} of task {task}",
+            Unquoted(f"of type {hint}"),
+            needed=f"{needed}nor local to a function, nor defined below",
+        )
+
+
 def _check_readable(task: str, required: dict[str, Any]) -> None:
     """Refuse a required parameter of a type that cannot be made of JSON: no call would work."""
     for name, kind in required.items():
@@ -393,14 +406,15 @@ def _never(_args: tuple[Any, ...], _kwargs: dict[str, Any]) -> None:
     """Always use `write`."""
 
 
-def _hints(function: Callable[..., Any]) -> dict[str, Any]:
-    """The annotations of a function that are known here, and contexts, which are recognised by their names.
+def _hints(function: Callable[..., Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The annotations of a function that are known here as types, and the others as they are.
 
-    Other values are those of JSON.
+    Contexts are recognised by their names.
     """
     known, unknown = annotations_of(function)
     named = {word: _CONTEXTS.get(_context_name(str(text))) for word, text in unknown.items()}
-    return known | {word: kind for word, kind in named.items() if kind is not None}
+    contexts = {word: kind for word, kind in named.items() if kind is not None}
+    return known | contexts, {word: text for word, text in unknown.items() if word not in contexts}
 
 
 def _context_name(text: str) -> str:
