@@ -114,6 +114,26 @@ def test_there_is_no_job_when_the_caller_rolls_back(queue, connection):
         added.get()
 
 
+@pytest.mark.parametrize("mode", ["wal", "delete"])
+def test_a_transaction_that_is_open_before_the_store_is_created_is_told_what_to_do(path, mode):
+    """At once: the tables can be created only without it."""
+    connection = sqlite3.connect(path, isolation_level=None)
+    connection.execute(f"PRAGMA journal_mode = {mode}")
+    connection.execute("CREATE TABLE orders (id INTEGER PRIMARY KEY)")
+    with holdfast.connect(str(path), driver="stdlib") as queue:
+        connection.execute("BEGIN IMMEDIATE")
+        with pytest.raises(holdfast.BadInput, match=r"no tables .* call queue\.counts\(\) once before"):
+            queue.add("ship", connection=connection)
+        connection.execute("COMMIT")
+
+        queue.counts()
+        connection.execute("BEGIN IMMEDIATE")
+        queue.add("ship", connection=connection)
+        connection.execute("COMMIT")
+        assert queue.counts() == {"ship": {"QUEUED": 1}}
+    connection.close()
+
+
 def test_the_standard_librarys_own_way_of_transactions_works_too(path, clock):
     """`with connection:` begins before the first write, commits, and rolls back when it raises."""
     with holdfast.connect(str(path), driver="stdlib", clock=clock) as queue:

@@ -108,6 +108,11 @@ def schema_version(connection: SqliteConnection, path: Path) -> int:
     return int(rows[0][0])
 
 
+def needs_migration(connection: SqliteConnection, path: Path) -> bool:
+    """Whether the file lacks our tables, or has those of an older version."""
+    return schema_version(connection, path) < len(migrations())
+
+
 def _version(connection: SqliteConnection, path: Path, *, join: bool) -> int:
     # In one transaction: another process may be creating the store at this moment.
     connection.change("BEGIN")

@@ -20,9 +20,9 @@ from sys import modules
 from typing import Any, TypeVar
 
 from ...core.damage import UNREADABLE
-from ...core.errors import BadInput, Conflict, Contended, HoldfastError, WouldBlock
+from ...core.errors import BadInput, Conflict, Contended, HoldfastError, Unquoted, WouldBlock
 from ..common.clock import Clock, SystemClock, monotonic_s, system_clock
-from ..common.lending import driver_of, kind_of, lend_nothing
+from ..common.lending import driver_of, is_of, kind_of, lend_nothing
 from ..common.repair import call_with_repair
 from ..contract import ENDS, NO_WAKE, NOTHING, TRIES, Capabilities, Changes, ReadTxn, StoreReport, Txn
 from .connection import DEFAULT_DRIVER, SqliteConnection
@@ -31,6 +31,7 @@ from .errors import faults, translated
 from .guard import UNFENCE, inode_of
 from .lock import NOW, begin
 from .notify import SqliteNotifier
+from .open import needs_migration
 from .pool import SqlitePool
 from .presence import SqlitePresence
 from .reads import SqliteReads
@@ -244,16 +245,25 @@ class SqliteStore:
             shown = os.fsdecode(name or b"") or "in memory"
             raise BadInput("connection", shown, needed=f"one to {self.path}")
         if self._pool.writer is None:
-            with self._pool.lock:
-                self._pool.open()
+            self._open_beside(connection)
         self._pool.guard.check()
         self._driver.begin_as_library(library_s)
         if not connection.in_transaction:
-            raise BadInput("connection", "not in a transaction", needed="in one: BEGIN IMMEDIATE first")
+            way = "with transaction.atomic()" if is_of(given, "django") else "BEGIN IMMEDIATE first"
+            raise BadInput("connection", "not in a transaction", needed=f"in one: {way}")
         # From now on its commits make no checkpoints. Those of the store are made while holding the lock of
         # the write queue, which avoids the WAL-reset bug of SQLite before 3.51.3.
         connection.rows("PRAGMA wal_autocheckpoint = 0")
         return connection
+
+    def _open_beside(self, connection: SqliteConnection) -> None:
+        """Open the store; `BadInput` if the caller's transaction keeps its tables from being created."""
+        if connection.in_transaction and needs_migration(connection, self.path):
+            found = "in a transaction, but the file has no tables of this Holdfast yet"
+            needed = "used after they were created: call queue.counts() once before your transaction"
+            raise BadInput("connection", Unquoted(found), needed=needed)
+        with self._pool.lock:
+            self._pool.open()
 
     lend = staticmethod(lend_nothing)
 
