@@ -168,6 +168,31 @@ def test_an_unknown_option_of_a_job_is_told_all_that_there_are(queue):
             add("work", prio=1)
 
 
+@pytest.mark.parametrize(
+    ("given", "meant"),
+    [
+        ("retries", "attempts, as it is called here"),
+        ("job_timeout", "timeout, as it is called here"),
+        ("queueing_lock", "unique, as it is called here"),
+        ("timout", "timeout, if you mistyped it"),
+        ("prioritty", "priority, if you mistyped it"),
+        ("zzz", "one of at_most_once"),
+    ],
+)
+def test_an_option_of_another_queue_or_with_a_typing_error_is_told_what_it_is_here(queue, given, meant):
+    with pytest.raises(BadInput, match=f"option is '{given}', and must be {meant}"):
+        queue.task(**{given: 1})
+
+
+def test_a_connection_is_refused_where_it_is_not_taken(queue):
+    @queue.task
+    def work(n: int) -> None: ...
+
+    for add in (lambda c: work.add(1, connection=c), lambda c: work.using(connection=c)):
+        with pytest.raises(BadInput, match=r"only queue\.add\(task, data, connection=…\) takes"):
+            add(None)
+
+
 def test_a_context_may_be_optional(queue):
     seen = []
 

@@ -189,6 +189,7 @@ def test_no_command_at_all_shows_the_help_and_is_wrong_usage(shell):
     ("word", "hint"),
     [
         ("job", "did you mean jobs"),
+        ("logs", "did you mean show"),
         ("cancle", "did you mean cancel"),
         ("ls", "did you mean jobs"),
         ("retry", "did you mean requeue"),

@@ -136,7 +136,10 @@ def test_what_is_no_list_of_jobs_is_refused(queue: Queue) -> None:
 
 def test_an_unknown_option_is_refused_by_name(queue: Queue) -> None:
     """With those that there are, and that which another queue calls so."""
-    with unchanged(queue), pytest.raises(BadInput, match=r"option is 'prio', and must be one of .*priority"):
+    with (
+        unchanged(queue),
+        pytest.raises(BadInput, match=r"option is 'prio', and must be priority, .* or one of at"),
+    ):
         queue.add("work", prio=7)  # type: ignore[call-arg]
     with unchanged(queue), pytest.raises(BadInput, match="must be attempts, as it is called here, or one of"):
         queue.add("work", max_retries=7)  # type: ignore[call-arg]

@@ -53,7 +53,7 @@ COMMANDS = {
 SYNONYMS = {
     **dict.fromkeys(("list", "ls", "ps", "queue"), "jobs"),
     **dict.fromkeys(("status", "count", "info"), "counts"),
-    **dict.fromkeys(("get", "inspect", "result", "describe"), "show"),
+    **dict.fromkeys(("get", "inspect", "log", "logs", "result", "describe"), "show"),
     **dict.fromkeys(("enqueue", "push", "put", "submit", "send", "new", "create"), "add"),
     **dict.fromkeys(("retry", "rerun", "restart"), "requeue"),
     **dict.fromkeys(("rm", "remove", "del"), "delete"),

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
+from difflib import get_close_matches
 from typing import Any, Literal, Protocol, TypedDict, cast
 
 from msgspec.structs import replace
@@ -20,18 +21,21 @@ from .encoding import encode_data
 ID_DIGITS = 19
 # What other job queues call an option.
 _CALLED_ELSEWHERE = {
-    "countdown": "delay",
-    "eta": "run_at",
-    "expire": "expires",
-    "max_retries": "attempts",
-    "max_tries": "attempts",
-    "retries": "attempts",
-    "retry": "attempts",
-    "retry_delay": "backoff",
-    "schedule_at": "run_at",
-    "schedule_in": "delay",
-    "time_limit": "timeout",
+    **dict.fromkeys(("max_retries", "max_tries", "retries", "retry"), "attempts"),
+    **dict.fromkeys(("default_retry_delay", "min_backoff", "retry_backoff", "retry_delay"), "backoff"),
+    **dict.fromkeys(("crontab", "periodic"), "cron"),
+    **dict.fromkeys(("_defer_by", "countdown", "schedule_in"), "delay"),
+    **dict.fromkeys(("lock", "queue", "queue_name", "rate_limit"), "domain"),
+    **dict.fromkeys(("_expires", "expire", "max_age", "ttl"), "expires"),
+    **dict.fromkeys(("actor_name", "task_name"), "name"),
+    **dict.fromkeys(("_defer_until", "eta", "schedule_at"), "run_at"),
+    "soft_time_limit": "soft_timeout",
+    **dict.fromkeys(("job_timeout", "time_limit"), "timeout"),
+    "timezone": "tz",
+    **dict.fromkeys(("_job_id", "job_id", "queueing_lock", "task_id"), "unique"),
 }
+# Not an option, because a prepared call may be added later, without the transaction.
+NO_CONNECTION = "absent: only queue.add(task, data, connection=…) takes a connection"
 # What `at_most_once=True` sets to 1.
 _AT_MOST_ONCE = ("attempts", "losses")
 
@@ -95,10 +99,19 @@ def check_options(names: Iterable[str], *, known: Iterable[str]) -> None:
     """Raise on an unknown option; the error lists all options."""
     valid = set(known)
     for name in names:
+        if name == "connection":
+            raise BadInput("option", name, needed=NO_CONNECTION)
         if name not in valid:
-            meant = _CALLED_ELSEWHERE.get(name, "")
-            hint = f"{meant}, as it is called here, or " if meant in valid else ""
-            raise BadInput("option", name, needed=f"{hint}one of {', '.join(sorted(valid))}")
+            needed = f"{_hint(name, valid)}one of {', '.join(sorted(valid))}"
+            raise BadInput("option", name, needed=needed)
+
+
+def _hint(name: str, valid: set[str]) -> str:
+    """The option that an unknown one may mean."""
+    meant = _CALLED_ELSEWHERE.get(name, "")
+    if meant in valid:
+        return f"{meant}, as it is called here, or "
+    return "".join(f"{near}, if you mistyped it, or " for near in get_close_matches(name, valid, 1))
 
 
 def merge(base: JobOptions, more: JobOptions) -> JobOptions:

@@ -27,7 +27,7 @@ from .encoding import (
     json_encoder,
     part_of,
 )
-from .options import JobOptions
+from .options import NO_CONNECTION, JobOptions
 
 _CONTEXTS = {kind.__name__: kind for kind in (Context, AsyncContext)}
 # From the arguments of a call to its data; None: use `Signature.write`.
@@ -193,6 +193,8 @@ class Signature:
             needed = f"one of {', '.join(self.names)}" if self.names else "absent: the task takes none"
             if options := [name for name in unknown if name in JobOptions.__annotations__]:
                 needed += f"; options of the job go to using({options[0]}=…).add(…)"
+            elif "connection" in unknown:
+                needed = NO_CONNECTION
             raise BadInput(f"argument of task {self._name}", ", ".join(unknown), needed=needed)
 
     def _decode_only(self, data: Body) -> Any:
