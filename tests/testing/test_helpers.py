@@ -161,6 +161,19 @@ def test_a_task_that_the_queue_does_not_know_is_left_waiting(queue):
     assert job.get().claim == 0
 
 
+def test_a_task_that_is_asked_for_and_not_known_is_refused(queue):
+    """A mistyped name would run nothing, and a test that expects nothing would pass."""
+    queue.task(name="known")(lambda: None)
+
+    with pytest.raises(BadInput, match="tasks is 'unknwon', and must be some of known"):
+        testing.run_due(queue, tasks=["known", "unknwon"])
+
+
+def test_what_is_no_queue_is_refused():
+    with pytest.raises(BadInput, match=r"queue is 'str', and must be one of holdfast\.connect"):
+        testing.in_memory("jobs.db").__enter__()  # type: ignore[arg-type]
+
+
 def test_a_clock_that_does_not_move_is_refused_with_the_way_out():
     with holdfast.connect("memory://") as plain, pytest.raises(BadInput, match=r"testing\.queue\(\)"):
         testing.run_due(plain, advance="1h")

@@ -57,8 +57,11 @@ def run_due(
     the queue does not know keep waiting. More than `most` runs raise `Timeout`.
     """
     if not isinstance(queue, Queue):
-        raise BadInput("queue", type(queue).__name__, needed="one of holdfast.connect, or testing.queue()")
+        needed = "one of holdfast.connect, or testing.queue(); for connect_async there is holdfast.work_async"
+        raise BadInput("queue", type(queue).__name__, needed=needed)
     names = tuple(queue.tasks) if tasks is None else asks.task_names(tasks)
+    if unknown := [name for name in names or () if name not in queue.tasks]:
+        raise BadInput("tasks", ", ".join(unknown), needed=f"some of {', '.join(queue.tasks) or 'none'}")
     clock = None if advance is None and until is None else clock_of(queue)
     bound_ms = _bound_ms(clock, advance, until)
     ran: list[Ran] = []

@@ -42,6 +42,8 @@ def in_memory(queue: BaseQueue, *, start: Moment = START) -> Iterator[Clock]:
     Its tasks stay, and its own store is not changed. Schedules are stored: those that were created when your
     application was imported are not in memory.
     """
+    if not isinstance(queue, BaseQueue):
+        raise BadInput("queue", type(queue).__name__, needed="one of holdfast.connect or connect_async")
     clock = Clock(start)
     with placed(queue, "memory://", clock):
         _steady(queue)
