@@ -8,7 +8,7 @@ from functools import partial
 from numbers import Number
 from pathlib import Path, PurePosixPath
 from sqlite3 import Connection
-from typing import Any, NewType, Protocol, TypedDict, Unpack, runtime_checkable
+from typing import Any, Literal, NewType, Protocol, TypedDict, Unpack, runtime_checkable
 
 import pytest
 from hypothesis import example, given
@@ -298,3 +298,22 @@ def test_an_annotation_of_the_rest_for_type_checkers_alone_is_left_to_them():
     def work(**options: Unpack[Options]): ...
 
     assert Signature("work", work).read('{"width":"7"}') == {"width": "7"}
+
+
+@pytest.mark.parametrize("secret", ["secret" * 1000, "secret - at `$.b`", "secret\nline"])
+def test_a_value_that_an_enum_does_not_have_is_not_in_the_error(secret):
+    """Errors are logged, and data must not be."""
+
+    class Colour(Enum):
+        RED = "red"
+
+    def work(colours: list[Colour], *, mode: Literal["fast", "slow"] = "fast") -> None: ...
+
+    signature = Signature("work", work)
+
+    with pytest.raises(BadInput, match=r"argument colours\[1\] of task work is wrong") as first:
+        signature.write((["red", secret],), {})
+    with pytest.raises(BadInput, match="argument mode of task work is wrong") as second:
+        signature.write(([],), {"mode": secret})
+    for raised in (first, second):
+        assert str(raised.value).endswith("such as its function takes (Invalid enum value)")

@@ -14,7 +14,7 @@ from ..core.bounds import MAX_INDEX
 from ..core.checks import check_whole
 from ..core.errors import BadInput, NotFound
 from ..core.job import Body
-from ..queue.encoding import encode
+from ..queue.encoding import encode, reason_and_path
 
 T = TypeVar("T")
 
@@ -90,7 +90,8 @@ class Items(Generic[T]):
             item: T = self._decoder.decode(body)
             return item
         except msgspec.DecodeError as error:
-            raise BadInput("stored item", "JSON", needed=f"a {_named(self.type)} ({error})") from None
+            reason, _ = reason_and_path(error)
+            raise BadInput("stored item", "JSON", needed=f"a {_named(self.type)} ({reason})") from None
 
     def source(self, *, head: Callable[[], int], at: Callable[[int], T | None]) -> "ItemSource[T]":
         """A source of two functions; `at` returns None, or raises `NotFound`, where there is nothing yet."""

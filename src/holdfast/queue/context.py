@@ -22,7 +22,7 @@ from . import asks
 from .asks import QueueRequest
 from .claimed import Holding
 from .definition import readable_type, returned_type
-from .encoding import encode_result, from_json_type
+from .encoding import encode_result, from_json_type, reason_and_path
 from .options import JobOptions, JobRef, TaskRef
 
 P = ParamSpec("P")
@@ -216,6 +216,7 @@ def read_step(name: str, fn: Callable[..., Any], text: str) -> Any:
     try:
         return msgspec.json.decode(text, type=readable_type(returned_type(fn)), dec_hook=from_json_type)
     except msgspec.DecodeError as error:
+        reason, _ = reason_and_path(error)
         raise BadInput(
-            f"result of step {name}", "kept", needed=f"such as its function returns ({error})"
+            f"result of step {name}", "kept", needed=f"such as its function returns ({reason})"
         ) from None

@@ -7,6 +7,7 @@ text, integers, lists and dicts; one quick pass detects that, and no other check
 Beyond the types of msgspec, paths of `pathlib` are text, and models of Pydantic are what they dump.
 """
 
+import re
 from collections.abc import Callable, Iterator
 from math import isfinite
 from pathlib import PurePath
@@ -95,6 +96,15 @@ def encode_result(what: str, value: Any) -> Body:
 def decode(body: Body | None) -> Any:
     """Decode a body: bytes, or the JSON value."""
     return body if body is None or isinstance(body, bytes) else msgspec.json.decode(body)
+
+
+def reason_and_path(error: msgspec.DecodeError) -> tuple[str, str]:
+    """Why JSON does not have the types of an annotation, without its values, and where in it."""
+    said = str(error)
+    # The path is last. A value that no enum has comes before it, whole.
+    found = re.fullmatch(r"(.*) - at `\$([^`]*)`", said, re.DOTALL)
+    text, path = found.groups() if found else (said, "")
+    return re.sub(r"^(Invalid (enum )?value) .*", r"\1", text, flags=re.DOTALL), path
 
 
 def encode_data(what: str, value: Any, read: Callable[[Body], Any] | None = None) -> Body:

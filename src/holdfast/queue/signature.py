@@ -26,6 +26,7 @@ from .encoding import (
     is_readable,
     json_encoder,
     part_of,
+    reason_and_path,
 )
 from .options import NO_CONNECTION, JobOptions
 
@@ -308,8 +309,7 @@ def _unsupported(task: str, kinds: dict[str, Any], error: TypeError) -> BadInput
 
 def _told(what: str, error: msgspec.DecodeError) -> BadInput:
     """The error for data that does not have the types of the annotations, by what msgspec says."""
-    text, _, path = str(error).partition(" - at `$")
-    path = path.rstrip("`")
+    text, path = reason_and_path(error)
     if found := re.match(r"Object missing required field `(\w+)`", text):
         return BadInput(part_of(f"{path}.{found[1]}", what), Unquoted("missing"), needed="given")
     what = part_of(path, what)
