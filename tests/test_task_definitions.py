@@ -154,6 +154,21 @@ def test_what_is_no_function_is_refused_by_the_decorator(queue, thing):
     assert queue.tasks == {}
 
 
+def test_a_method_is_refused_unless_it_needs_no_object(queue):
+    """So is `self` for the context, as Celery has it."""
+
+    class Mailer:
+        @staticmethod
+        def send(to: str) -> None: ...
+
+        def resend(self, to: str) -> None: ...
+
+    with pytest.raises(BadInput, match=r"parameter self of task resend .* use ctx: Context"):
+        queue.task(Mailer.resend)
+    assert queue.task(Mailer.send).name == "send"
+    assert queue.task(Mailer().resend).name == "resend"
+
+
 def test_an_unknown_option_of_the_decorator_is_told_all_that_there_are(queue):
     for one, options in ((queue, TaskOptions), (async_queue, AsyncTaskOptions)):
         with pytest.raises(BadInput) as refused:

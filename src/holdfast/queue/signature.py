@@ -358,6 +358,9 @@ def _has_name(task: str, parameter: inspect.Parameter) -> bool:
             parameter.kind.description,
             needed="a named parameter: arguments travel by name",
         )
+    if parameter.name == "self" and parameter.default is parameter.annotation is parameter.empty:
+        needed = "absent: a job has no object; decorate a function or a staticmethod, and for the context of"
+        raise BadInput(f"parameter self of task {task}", "there", needed=f"{needed} the run use ctx: Context")
     return parameter.kind != parameter.VAR_KEYWORD
 
 
