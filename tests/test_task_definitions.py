@@ -3,7 +3,7 @@
 import importlib
 import re
 import sys
-from typing import Optional
+from typing import Any, Optional
 
 import pytest
 
@@ -197,6 +197,28 @@ def test_an_unknown_option_of_a_job_is_told_all_that_there_are(queue):
 def test_an_option_of_another_queue_or_with_a_typing_error_is_told_what_it_is_here(queue, given, meant):
     with pytest.raises(BadInput, match=f"option is '{given}', and must be {meant}"):
         queue.task(**{given: 1})
+
+
+def test_an_option_of_the_decorator_or_of_a_schedule_is_told_what_takes_it(queue):
+    @queue.task
+    def work(n: int) -> None: ...
+
+    with pytest.raises(BadInput, match=r"'soft_timeout', .* only the decorator of the task can take it"):
+        work.using(soft_timeout="5s")
+    daily: Any = {"cron": "@daily"}
+    for refused in (lambda: work.using(cron="@daily"), lambda: async_queue.task(**daily)):
+        with pytest.raises(
+            BadInput, match=r"'cron', .* only queue\.schedule, and the decorator of .*connect can"
+        ):
+            refused()
+
+
+def test_a_task_with_a_cron_line_and_a_required_parameter_is_told_why_that_cannot_be(queue):
+    def report(day: str, full: bool = True) -> None: ...
+
+    with pytest.raises(BadInput, match=r"parameter day of task report is required, .* without arguments"):
+        queue.task(cron="@daily")(report)
+    assert queue.schedules() == []
 
 
 def test_a_connection_is_refused_where_it_is_not_taken(queue):

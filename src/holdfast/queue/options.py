@@ -34,6 +34,15 @@ _CALLED_ELSEWHERE = {
     "timezone": "tz",
     **dict.fromkeys(("_job_id", "job_id", "queueing_lock", "task_id"), "unique"),
 }
+# Options of the function or its schedule, and what takes them.
+_DECORATOR, _SCHEDULE = (
+    "the decorator of the task",
+    "queue.schedule, and the decorator of a queue of holdfast.connect",
+)
+_TAKEN_BY = {
+    **dict.fromkeys(("batch", "cancel", "name", "soft_timeout"), _DECORATOR),
+    **dict.fromkeys(("cron", "every", "tz"), _SCHEDULE),
+}
 # Not an option, because a prepared call may be added later, without the transaction.
 NO_CONNECTION = "absent: only queue.add(task, data, connection=…) takes a connection"
 # What `at_most_once=True` sets to 1.
@@ -101,6 +110,8 @@ def check_options(names: Iterable[str], *, known: Iterable[str]) -> None:
     for name in names:
         if name == "connection":
             raise BadInput("option", name, needed=NO_CONNECTION)
+        if name not in valid and name in _TAKEN_BY:
+            raise BadInput("option", name, needed=f"absent here: only {_TAKEN_BY[name]} can take it")
         if name not in valid:
             needed = f"{_hint(name, valid)}one of {', '.join(sorted(valid))}"
             raise BadInput("option", name, needed=needed)

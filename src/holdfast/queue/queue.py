@@ -401,6 +401,7 @@ class Queue(BaseQueue):
         def decorate(function: Callable[..., Any]) -> Task[..., Any]:
             task: Task[..., Any] = self._make_task(Task, function, options)
             if any(value is not None for value in when.values()):
+                task.signature.check_optional("a schedule")
                 self.schedule(task.name, task, **when)
             return task
 

@@ -118,6 +118,12 @@ class Signature:
         """The required arguments that are missing."""
         return [name for name in self._required if name not in given]
 
+    def check_optional(self, caller: str) -> None:
+        """Refuse a required parameter, for a caller that has no arguments."""
+        for name in self.missing(()):
+            needed = f"one with a default: {caller} calls the task without arguments"
+            raise BadInput(f"parameter {name} of task {self._name}", Unquoted("required"), needed=needed)
+
     def check_follower(self, data: Body, into: str) -> None:
         """Refuse a follow-up job if the function would not accept its data together with the result."""
         if self.whole:
