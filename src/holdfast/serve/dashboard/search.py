@@ -29,7 +29,9 @@ TABS: dict[str, dict[str, Any]] = {
 }
 WORDS = ("task", "state", "tenant", "domain", "id", "schedule", "parent")
 NEEDED = "task: state: tenant: domain: id: schedule: parent: or data.NAME: and a value"
-_WORD = re.compile(r'\s*(?:([a-z]+(?:\.[^\s:"]+)*):)?(?:"((?:[^"\\]|\\.)*)"|(\S+))')
+# One group for all names after the first dot: a group for each would try every way to part them.
+_WORD = re.compile(r'\s*(?:([a-z]+(?:\.[^\s:"]+)?):)?(?:"((?:[^"\\]|\\.)*)"|(\S+))')
+SEARCH_CHARS = 10_000
 
 
 class JobSearch(msgspec.Struct, frozen=True, kw_only=True):
@@ -76,10 +78,13 @@ class JobSearch(msgspec.Struct, frozen=True, kw_only=True):
 
 def read_search(text: str) -> JobSearch:
     """A search as people type it; `BadInput` names the word that means nothing."""
+    text = text.rstrip()
+    if len(text) > SEARCH_CHARS:
+        raise BadInput("search", f"{len(text):,} characters", needed=f"at most {SEARCH_CHARS:,}")
     words: dict[str, str] = {}
     data: list[DataMatch] = []
     at = 0
-    while at < len(text.rstrip()):
+    while at < len(text):
         match = _WORD.match(text, at)
         if match is None:
             raise BadInput("search", text[at : at + 40], needed=NEEDED)
