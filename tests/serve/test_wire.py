@@ -186,6 +186,16 @@ def test_a_long_request_that_comes_in_small_pieces_is_read_once():
     assert time.process_time() - started < 10
 
 
+def test_a_value_of_very_many_lines_takes_no_longer_than_one_line():
+    """A client without a token may send it, too, and all others wait for the parser."""
+    began_s = time.process_time()
+
+    (found,) = parsed(b"CreateJob\ndata: [\n" + b" 1,\n" * 1_000_000 + b" 2]\n\n")
+
+    assert found.headers["data"] == "[ " + "1, " * 1_000_000 + "2]"
+    assert time.process_time() - began_s < 10
+
+
 @pytest.mark.parametrize(
     ("written", "text"),
     [

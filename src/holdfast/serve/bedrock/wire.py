@@ -220,17 +220,18 @@ def _parsed(raw: bytes) -> Request | Broken:
     except UnicodeDecodeError:
         return BAD_TEXT
     first, *lines = _LINE_END.split(text)
-    joined: list[str] = []
+    # Each header with the lines that continue it. These are joined once: a value may have millions of them.
+    found: list[list[str]] = []
     for line in lines:
-        if line[:1] in (" ", "\t") and joined:
-            joined[-1] += " " + line.strip(" \t")
+        if line[:1] in (" ", "\t") and found:
+            found[-1].append(line.strip(" \t"))
         elif line.strip(" \t"):
-            joined.append(line)
-    if len(joined) > PORT_HEADERS:
+            found.append([line])
+    if len(found) > PORT_HEADERS:
         return BAD_HEADER
     headers: dict[str, str] = {}
-    for line in joined:
-        name, colon, value = line.partition(":")
+    for parts in found:
+        name, colon, value = " ".join(parts).partition(":")
         if not colon or not name.strip(" \t"):
             return BAD_HEADER
         try:
