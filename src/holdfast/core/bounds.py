@@ -112,11 +112,15 @@ PORT_BATCH_JOBS = BATCH_JOBS
 PORT_CHILDREN = 10_000
 PORT_WAIT_MS = 110 * SECOND_MS
 PORT_MOST_WAIT_MS = HOUR_MS
-# How many jobs one Query may read, how large its answer may be, and how long it may take.
+# How many jobs one Query may read, how large its answer may be, and how long it may take. SQLite cannot be
+# stopped in the middle of a row: so the functions that a query names, and the patterns that it looks for, are
+# few and short.
 QUERY_BYTES = 64 * 1024
 QUERY_ROWS = 100_000
 QUERY_ANSWER_BYTES = 16 * 1024 * 1024
 QUERY_VALUE_BYTES = 1024 * 1024
+QUERY_FUNCTIONS = 100
+QUERY_PATTERN_BYTES = NAME_BYTES
 QUERY_MS = 5 * SECOND_MS
 
 # ── the HTTP server ────────────────────────────────────────────────────────────────────────────────

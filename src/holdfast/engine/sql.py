@@ -6,9 +6,13 @@ and the size of the reply are limited.
 
 `select *` returns the columns of the protocol's sample; `priority`, `parentJobID` and `retryAfter` are hidden
 columns, returned if they are named.
+
+SQLite looks at the clock between rows only. So a query may name few functions, and those whose time grows
+with the product of their arguments' lengths take a short pattern and look at the clock themselves.
 """
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import apsw
@@ -17,7 +21,9 @@ import msgspec
 from ..core.bounds import (
     PAGE_JOBS,
     QUERY_ANSWER_BYTES,
+    QUERY_FUNCTIONS,
     QUERY_MS,
+    QUERY_PATTERN_BYTES,
     QUERY_ROWS,
     QUERY_VALUE_BYTES,
 )
@@ -45,8 +51,11 @@ substring sum time timediff total trim typeof unicode unixepoch upper -> ->>
 """
 FUNCTIONS = frozenset(_FUNCTIONS.split())
 _TABLES = frozenset(("jobs", "json_each", "json_tree"))
-# How many instructions of SQLite's virtual machine run between two checks of the time.
-_STEPS = 10_000
+# Functions whose time grows with the product of their arguments' lengths, by their number of arguments.
+_MATCHING = (("like", 2), ("like", 3), ("glob", 2), ("instr", 2), ("trim", 2), ("ltrim", 2), ("rtrim", 2))
+# How many instructions of SQLite's virtual machine run between two checks of the time. A few: each may be a
+# call of a function with a megabyte of data.
+_STEPS = 100
 
 
 class Search:
@@ -55,16 +64,20 @@ class Search:
     def __init__(self, txn: ReadTxn, tenant: str) -> None:
         self.txn, self.tenant = txn, tenant
         self._until_s = monotonic_s() + QUERY_MS / 1000
-        self._rows = 0
+        self._rows = self._functions = 0
 
     def run(self, text: str) -> bytes:
         """The resulting rows as a JSON array of arrays; raises `QueryFailed`."""
-        connection = apsw.Connection(":memory:")
+        connection, matcher = apsw.Connection(":memory:"), apsw.Connection(":memory:")
         try:
             connection.limit(apsw.SQLITE_LIMIT_LENGTH, QUERY_VALUE_BYTES)
             connection.limit(apsw.SQLITE_LIMIT_EXPR_DEPTH, 100)
             connection.limit(apsw.SQLITE_LIMIT_COMPOUND_SELECT, 10)
-            connection.limit(apsw.SQLITE_LIMIT_LIKE_PATTERN_LENGTH, 1_000)
+            matcher.limit(apsw.SQLITE_LIMIT_LIKE_PATTERN_LENGTH, QUERY_PATTERN_BYTES)
+            for name, count in _MATCHING:
+                call = f"SELECT {name}({', '.join('?' * count)})"
+                match = partial(self._match, matcher, name, call)
+                connection.create_scalar_function(name, match, count, deterministic=True)
             module: Any = _Module(self)
             connection.create_module(
                 "jobs",
@@ -74,7 +87,7 @@ class Search:
                 read_only=True,
                 use_bestindex_object=True,
             )
-            connection.authorizer = _authorized
+            connection.authorizer = self._authorize
             connection.set_progress_handler(self._is_late, _STEPS)
             return self._answer(connection, text)
         except apsw.InterruptError:
@@ -84,6 +97,7 @@ class Search:
             raise QueryFailed(str(error)) from None
         finally:
             connection.close(True)
+            matcher.close(True)
 
     def _answer(self, connection: apsw.Connection, text: str) -> bytes:
         parts: list[bytes] = []
@@ -97,6 +111,25 @@ class Search:
 
     def _is_late(self) -> bool:
         return monotonic_s() > self._until_s
+
+    def _check_time(self) -> None:
+        if self._is_late():
+            raise QueryFailed(f"it took more than {QUERY_MS / 1000:g} s")
+
+    def _match(self, matcher: apsw.Connection, name: str, call: str, *values: Any) -> Any:
+        """The value of one of the functions in `_MATCHING`, by a connection that has SQLite's own."""
+        self._check_time()
+        # SQLite itself limits the patterns of LIKE and GLOB.
+        if name not in ("like", "glob") and len(str(values[1])) > QUERY_PATTERN_BYTES:
+            raise QueryFailed(f"the second argument of {name} has more than {QUERY_PATTERN_BYTES} characters")
+        return matcher.execute(call, values).get
+
+    def _authorize(self, action: int, first: str | None, second: str | None, *_: str | None) -> int:
+        if action == apsw.SQLITE_FUNCTION:
+            self._functions += 1
+            if self._functions > QUERY_FUNCTIONS:
+                raise QueryFailed(f"it calls functions in more than {QUERY_FUNCTIONS} places")
+        return apsw.SQLITE_OK if _is_allowed(action, first, second) else apsw.SQLITE_DENY
 
     def jobs(self, by: int, value: Any) -> Iterator[Job]:
         """The jobs that may match, by age."""
@@ -127,8 +160,7 @@ class Search:
             raise QueryFailed(
                 f"it looked at more than {QUERY_ROWS:,} jobs: say which by jobID, name or state"
             )
-        if self._is_late():
-            raise QueryFailed(f"it took more than {QUERY_MS / 1000:g} s")
+        self._check_time()
 
     def column(self, job: Job, number: int) -> Any:
         """The value of a column for a job; -1 is the row id."""
@@ -231,13 +263,12 @@ def _as_id(value: Any) -> int:
         return 0
 
 
-def _authorized(action: int, first: str | None, second: str | None, *_: str | None) -> int:
-    allowed = (
+def _is_allowed(action: int, first: str | None, second: str | None) -> bool:
+    return (
         action == apsw.SQLITE_SELECT
         or (action == apsw.SQLITE_READ and (first or "").lower() in _TABLES)
         or (action == apsw.SQLITE_FUNCTION and (second or "").lower() in FUNCTIONS)
     )
-    return apsw.SQLITE_OK if allowed else apsw.SQLITE_DENY
 
 
 def _shown(value: Any) -> Any:
