@@ -287,6 +287,21 @@ def test_idempotency_keys_are_each_tenants_own(guarded):
     assert first.json != other.json
 
 
+@pytest.mark.parametrize(("tenant", "body"), [("a", b"\n"), ("a", b'{"task":"t","tenant":"b"}\n')])
+def test_a_request_that_is_not_allowed_uses_up_no_idempotency_key(guarded, tenant, body):
+    """Not even one without jobs: the key is for clients that may add them."""
+    lines = {"Idempotency-Key": "k", "Content-Type": "application/x-ndjson"}
+    scopes = (Scope.READ,) if body == b"\n" else tuple(Scope)
+    with (
+        guarded.client(guarded.token("other", *scopes, tenant=tenant)) as other,
+        guarded.client(guarded.token("adder", Scope.ADD, tenant=tenant)) as adder,
+    ):
+        refused = other.ask("POST", "/v1/jobs", body, lines)
+        added = adder.ask("POST", "/v1/jobs", {"task": "t"}, {"Idempotency-Key": "k"})
+
+    assert (refused.status, added.status) == (403, 201)
+
+
 def test_a_web_page_cannot_ask_in_the_name_of_who_looks_at_it(client, serve):
     """On loopback nothing is asked for, so the host and the origin must be ours."""
     for headers in (

@@ -13,7 +13,7 @@ from starlette.types import Send
 
 from ...core import commands as c
 from ...core import queries as q
-from ...core.access import Grant
+from ...core.access import Grant, confine
 from ...core.bounds import BATCH_BYTES, BATCH_JOBS, HTTP_KEY_BYTES, PAGE_JOBS
 from ...core.errors import BadInput, HoldfastError, NotFound, Unavailable
 from ...core.ids import SLOTS, IdRange, moved
@@ -150,6 +150,8 @@ async def _add_once(
         raise BadInput("id", "given", needed="absent where there is an Idempotency-Key")
     if len(news) > BATCH_JOBS:
         raise BadInput("jobs", len(news), needed=f"at most {BATCH_JOBS:,} under one Idempotency-Key")
+    # Before the key is noted: a client that may not add these jobs, or none, must not use it up.
+    confine(grant, c.Add(jobs=tuple(news)))
     tenant = news[0].tenant if grant.tenant is None and news else grant.tenant or ""
     ids = [] if not news else _spread(await exchange.ask(grant, c.ReserveIds(count=len(news))), news)
     note = RequestNote(fingerprint=fingerprint, ids=tuple(ids))
