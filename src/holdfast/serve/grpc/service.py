@@ -6,8 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import grpc
-from grpc_health.v1 import health, health_pb2, health_pb2_grpc
-from grpc_reflection.v1alpha import reflection
 
 from ...core.bounds import GRPC_REQUEST_BYTES
 from ...engine.connection import Connection
@@ -19,6 +17,7 @@ from .admission import Caller
 from .calls import Calls
 from .lending import Lending
 from .session import WorkerSession
+from .standard import StandardServices
 from .stream import Stream
 from .work import Work
 
@@ -66,8 +65,8 @@ class GrpcService:
         self._lending = Lending()
         self._calls = Calls(connection, self._caller, self._lending)
         self._streams: set[Stream] = set()
+        self._standard = StandardServices(self._caller)
         self._server: Any = None
-        self._health: Any = None
         # The port that is listened on, once it is.
         self.port = 0
 
@@ -75,10 +74,6 @@ class GrpcService:
         """Listen; a line that says where."""
         server = self._server = grpc.aio.server(options=OPTIONS)
         server.add_generic_rpc_handlers((_Handlers(self._handlers()),))
-        self._health = health.aio.HealthServicer()
-        health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
-        names = (SERVICE.full_name, health.SERVICE_NAME, reflection.SERVICE_NAME)
-        reflection.enable_server_reflection(names, server)
         try:
             if self._credentials is None:
                 self.port = server.add_insecure_port(str(self._address))
@@ -87,15 +82,14 @@ class GrpcService:
         except RuntimeError as error:
             raise listen_error(self.name, self.where, error) from None
         await server.start()
-        for name in ("", SERVICE.full_name):
-            await self._health.set(name, health_pb2.HealthCheckResponse.SERVING)
+        await self._standard.open()
         return [f"grpc on {ListenAddress(self._address.host, self.port)}"]
 
     async def drain(self) -> None:
         """Take no new calls, answer those that run, and close."""
         if self._server is None:
             return
-        await self._health.enter_graceful_shutdown()
+        await self._standard.drain()
         stopping = asyncio.create_task(self._server.stop(DRAIN_S))
         # Refuse new streams first, so that none starts after the last one was drained.
         await asyncio.sleep(0)
@@ -112,7 +106,8 @@ class GrpcService:
         }
         for name, kind in STREAMS.items():
             found[name] = grpc.stream_stream_rpc_method_handler(self._stream(kind))
-        return {f"/{SERVICE.full_name}/{name}": handler for name, handler in found.items()}
+        own = {f"/{SERVICE.full_name}/{name}": handler for name, handler in found.items()}
+        return own | self._standard.handlers()
 
     def _caller(self, context: Any) -> Caller:
         return Caller(self._guard, self._lending, context, loopback=self._loopback)
