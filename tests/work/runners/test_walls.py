@@ -124,6 +124,23 @@ time.sleep(60)
     assert (result.exit_code, result.error.split(":")[0]) == (500, "MEMORY_LIMIT")
 
 
+def test_shared_memory_counts_once(walled):
+    """It is that of no process alone: four that share 100 MB are below the limit, and 300 MB are above it."""
+    body = """
+import mmap, os, time
+shared = mmap.mmap(-1, data << 20)
+children = [os.fork(), os.fork()]
+shared[::4096] = b"1" * (data << 8)
+time.sleep(0.5 if all(children) else 60)
+return data
+"""
+
+    small, large = run(walled, handler("python", body, memory_mb=250, cpu_ms=20_000), [b"100", b"300"])
+
+    assert (small.exit_code, small.body) == (200, "100")
+    assert (large.exit_code, large.error.split(":")[0]) == (500, "MEMORY_LIMIT")
+
+
 @every_case
 def test_processes_are_limited_and_end_with_their_context(runner, neighbour, lang):
     """A fork bomb gets an error, or its context is killed; nothing of it is left."""

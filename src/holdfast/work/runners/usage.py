@@ -1,6 +1,7 @@
 """CPU time, memory and number of the processes of a context, read from outside. Only on Linux; else zero."""
 
 import os
+import re
 import sys
 import time
 from pathlib import Path
@@ -8,8 +9,11 @@ from pathlib import Path
 from msgspec import Struct
 
 _TICKS = os.sysconf("SC_CLK_TCK")
-_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 _IS_LINUX = sys.platform == "linux"
+# Memory that only a process itself has, and memory that it may share with others, in KB.
+_OWN = re.compile(rb"^RssAnon:\s*(\d+)", re.MULTILINE)
+_SHARED = re.compile(rb"^RssShmem:\s*(\d+)", re.MULTILINE)
+_SHARE = re.compile(rb"^Pss_Shmem:\s*(\d+)", re.MULTILINE)
 
 
 class Usage(Struct, frozen=True):
@@ -71,14 +75,39 @@ def measure(pids: list[int]) -> Usage:
     cpu_ms, memory, count = 0.0, 0, 0
     for pid in pids:
         try:
-            resident, shared = map(int, _read(f"/proc/{pid}/statm").split()[1:3])
-        except (OSError, ValueError):
+            memory += _memory_bytes(pid)
+        except OSError:
             continue  # it has ended
-        # Pages of files count for no process.
-        memory += (resident - shared) * _PAGE_BYTES
         cpu_ms += process_cpu_ms(pid)
         count += 1
     return Usage(cpu_ms, memory, count)
+
+
+def _memory_bytes(pid: int) -> int:
+    """The memory of a process, and its share of what it has in common with others, such as `mmap` makes.
+
+    Pages of files count for no process.
+    """
+    status = _read(f"/proc/{pid}/status")
+    own_kb, shared_kb = _number(_OWN, status), _number(_SHARED, status)
+    return (own_kb + (_share_kb(pid, shared_kb) if shared_kb else 0)) * 1024
+
+
+def _share_kb(pid: int, shared_kb: int) -> int:
+    """The share of a process in memory that others have too; all of it if the kernel does not tell.
+
+    It looks through all pages for that. A process can forbid it to other users than root.
+    """
+    try:
+        return _number(_SHARE, _read(f"/proc/{pid}/smaps_rollup"))
+    except OSError:
+        return shared_kb
+
+
+def _number(field: re.Pattern[bytes], text: bytes) -> int:
+    """The number of a field; 0 if it is not there, as in a process that is about to end."""
+    found = field.search(text)
+    return int(found[1]) if found else 0
 
 
 def process_cpu_ms(pid: int) -> float:
