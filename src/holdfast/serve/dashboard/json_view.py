@@ -4,6 +4,7 @@ The values of keys such as `password` are not sent to the browser, unless a clie
 for them. What is large is cut, with a link to all of it.
 """
 
+import asyncio
 import re
 from typing import Any
 
@@ -16,6 +17,8 @@ from .parts import number
 
 # What is shown of a value before a reader asks for all of it.
 SHOWN_CHARS = 20_000
+# A body that is larger is read in a thread.
+LARGE_CHARS = 100_000
 # Deeper values, and longer lists, are shown as text.
 DEPTH, ITEMS = 12, 200
 # Secrets are looked for down to this depth: each level takes two calls of the interpreter's stack.
@@ -34,23 +37,29 @@ def is_secret(name: str) -> bool:
     return _SECRET.search(name) is not None
 
 
-def redact(value: Any, depth: int = 0) -> tuple[Any, int]:
+def redact(value: Any) -> tuple[Any, int]:
     """A JSON value without its secrets, and how many there were. What is nested very deeply counts as one."""
-    if depth >= SEARCHED_DEPTH and isinstance(value, dict | list):
-        return HIDDEN, 1
-    if isinstance(value, dict):
-        found, count = {}, 0
-        for name, inner in value.items():
-            if is_secret(str(name)) and inner not in (None, "", [], {}):
-                found[name], more = HIDDEN, 1
-            else:
-                found[name], more = redact(inner, depth + 1)
-            count += more
-        return found, count
+    hidden: list[None] = []
+    return _redact(value, 0, hidden), len(hidden)
+
+
+def _redact(value: Any, depth: int, hidden: list[None]) -> Any:
+    if not isinstance(value, dict | list):
+        return value
+    if depth >= SEARCHED_DEPTH:
+        hidden.append(None)
+        return HIDDEN
     if isinstance(value, list):
-        pairs = [redact(one, depth + 1) for one in value]
-        return [one for one, _ in pairs], sum(count for _, count in pairs)
-    return value, 0
+        # Most lists have plain values, perhaps millions: no call for each of these.
+        return [_redact(one, depth + 1, hidden) if type(one) in (dict, list) else one for one in value]
+    found = {}
+    for name, inner in value.items():
+        if is_secret(str(name)) and inner not in (None, "", [], {}):
+            hidden.append(None)
+            found[name] = HIDDEN
+        else:
+            found[name] = _redact(inner, depth + 1, hidden)
+    return found
 
 
 class Shown(msgspec.Struct, frozen=True, kw_only=True):
@@ -62,8 +71,15 @@ class Shown(msgspec.Struct, frozen=True, kw_only=True):
     cut: int = 0
 
 
-def show(body: Body | None, *, reveal: bool = False, whole: bool = False) -> Shown:
+async def show(body: Body | None, *, reveal: bool = False, whole: bool = False) -> Shown:
     """A body as people read it."""
+    if body is None or len(body) <= LARGE_CHARS:
+        return _show(body, reveal=reveal, whole=whole)
+    # In a thread: other requests must not wait for megabytes of data.
+    return await asyncio.to_thread(_show, body, reveal=reveal, whole=whole)
+
+
+def _show(body: Body | None, *, reveal: bool, whole: bool) -> Shown:
     if body is None:
         return Shown(markup=el("p", "None was kept.", class_="none"), text="")
     if isinstance(body, bytes):

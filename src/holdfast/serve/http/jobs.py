@@ -42,6 +42,8 @@ log = logging.getLogger("holdfast.serve")
 KEY = b"idempotency-key"
 # How many jobs of a stream are looked up, and written, at a time.
 STREAMED = 200
+# How many lines are read before other requests have their turn.
+READ_AT_ONCE = 200
 NEW_JOB = form_of(c.NewJob).type
 _FILTER = form_of(q.JobFilter).type.__annotations__
 JOB_QUERY = (
@@ -79,7 +81,7 @@ async def add(exchange: Exchange, request: Request, grant: Grant) -> Response:
     """Add a job, or of NDJSON one for each line."""
     raw = await exchange.body(request)
     many = _is_ndjson(header_of(request, b"content-type"))
-    news = list(mark_trace(request, _read_lines(raw) if many else [_read_new(raw, 0)]))
+    news = list(mark_trace(request, await _read_lines(raw) if many else [_read_new(raw, 0)]))
     key = header_of(request, KEY)
     if key is not None:
         ids = await _add_once(exchange, grant, news, key, hashlib.sha256(raw).hexdigest())
@@ -92,8 +94,15 @@ async def add(exchange: Exchange, request: Request, grant: Grant) -> Response:
     return Response(b"".join(b'{"id":"%d"}\n' % one for one in ids), 201, None, NDJSON)
 
 
-def _read_lines(raw: bytes) -> list[c.NewJob]:
-    return [_read_new(line, at) for at, line in enumerate(raw.split(b"\n"), 1) if line.strip()]
+async def _read_lines(raw: bytes) -> list[c.NewJob]:
+    """The job of each line. Other requests have their turn meanwhile: millions of lines take a minute."""
+    news: list[c.NewJob] = []
+    for at, line in enumerate(raw.split(b"\n"), 1):
+        if line.strip():
+            news.append(_read_new(line, at))
+        if at % READ_AT_ONCE == 0:
+            await asyncio.sleep(0)
+    return news
 
 
 def _read_new(line: bytes, number: int) -> c.NewJob:

@@ -13,6 +13,8 @@ from ...core import errors as e
 TYPE = "application/problem+json"
 # What msgspec says of a field that the outermost object must not have.
 _UNKNOWN_FIELD = re.compile(r"unknown field `(.+)`$")
+# How much of an error of msgspec is replied: it has the whole name of an unknown field.
+ERROR_CHARS = 1_000
 # The first that fits.
 _STATUSES: tuple[tuple[type[e.HoldfastError], int], ...] = (
     (e.TooLarge, 413),
@@ -107,13 +109,15 @@ def bad_json(error: Exception, kind: Any = None) -> Refusal:
     if isinstance(error, msgspec.DecodeError) and not isinstance(error, msgspec.ValidationError):
         where = str(error).removeprefix("JSON is malformed: ")
         return Refusal(400, "BAD_INPUT", f"the body is not JSON: {where}")
-    hint = ""
-    unknown = _UNKNOWN_FIELD.search(str(error))
+    hint, text = "", str(error)
+    if len(text) > ERROR_CHARS:
+        text = f"{text[:ERROR_CHARS]}…"
+    unknown = _UNKNOWN_FIELD.search(text)
     if unknown and isinstance(kind, type) and issubclass(kind, msgspec.Struct):
         names = [field.encode_name for field in msgspec.structs.fields(kind)]
         meant = get_close_matches(unknown[1], names, 1)
         hint = f"; did you mean `{meant[0]}`?" if meant else f"; the fields are {', '.join(names)}"
-    return Refusal(400, "BAD_INPUT", f"the request is not what it must be: {error}{hint}")
+    return Refusal(400, "BAD_INPUT", f"the request is not what it must be: {text}{hint}")
 
 
 def unexpected() -> Response:

@@ -93,7 +93,7 @@ async def page_of(view: View, draft: Handler, sample: str, result: RunResult) ->
         versions: list[Handler] = await view.ask(asked)
     except NotFound:
         versions = []
-    return editor(view, draft, versions, sample=sample, result=result)
+    return editor(view, draft, versions, sample=sample, trial=await _result(result))
 
 
 def editor(
@@ -102,7 +102,7 @@ def editor(
     versions: list[Handler],
     *,
     sample: str = "{}",
-    result: RunResult | None = None,
+    trial: Markup | None = None,
 ) -> Page:
     """The page of one handler."""
     title = shown.task or "New handler"
@@ -111,7 +111,7 @@ def editor(
     body = join(
         el("p", el("a", "Handlers", href=view.url("/handlers")), class_="path"),
         parts.heading(user_text(title), *aside, lead=_lead(shown)),
-        _result(result) if result is not None else None,
+        trial,
         _edit(view, shown, sample) if can_edit(view) else el("p", NO_SCOPE, class_="note"),
         _versions(view, shown, versions) if versions else None,
     )
@@ -218,7 +218,7 @@ def _duration_text(ms: int) -> str:
     return "" if not ms else f"{ms}ms" if ms % 1000 else f"{ms // 1000}s"
 
 
-def _result(result: RunResult) -> Markup:
+async def _result(result: RunResult) -> Markup:
     is_ok = result.exit_code // 100 == 2
     badge = parts.badge(f"{result.exit_code} {result.code.lower()}", "finished" if is_ok else "failed")
     used = f"{result.wall_ms:,.0f} ms, CPU {result.cpu_ms:,.0f} ms"
@@ -232,7 +232,7 @@ def _result(result: RunResult) -> Markup:
         el("p", badge, " ", el("span", used, class_="note")),
         el("p", user_text(result.error), class_="problem") if result.error else None,
         el("pre", user_text(result.traceback), tabindex="0") if result.traceback else None,
-        json_view.show(result.body, reveal=True).markup if result.body is not None else None,
+        (await json_view.show(result.body, reveal=True)).markup if result.body is not None else None,
         join(el("p", "Log", class_="note"), el("div", log, class_="log plain", tabindex="0"))
         if log
         else None,

@@ -34,14 +34,17 @@ async def job(view: View) -> Page:
     )
     reveal = view.can_manage and view.param("reveal") == "yes"
     whole = view.param("whole") == "yes"
+    has_result = isinstance(ended, c.Ended) and found.has_result
+    shown_data = await json_view.show(data, reveal=reveal, whole=whole)
+    shown_result = await json_view.show(ended.result if has_result else None, reveal=reveal, whole=whole)
     body = join(
         _heading(view, found, str(why)),
         el(
             "div",
             el(
                 "div",
-                _body_card(view, "Data", json_view.show(data, reveal=reveal, whole=whole)),
-                _result(view, found, ended, reveal=reveal, whole=whole),
+                _body_card(view, "Data", shown_data),
+                _body_card(view, "Result", shown_result) if has_result else None,
                 _runs(view, found),
                 _log(view, log),
                 _steps(steps),
@@ -135,12 +138,6 @@ def _body_card(view: View, title: str, shown: json_view.Shown) -> Markup:
         "textarea", shown.text, class_="unseen copied", readonly=True, tabindex="-1", aria_hidden="true"
     )
     return parts.card(title, shown.markup, text if shown.text and not shown.cut else None, notes, aside=copy)
-
-
-def _result(view: View, found: Job, ended: Any, *, reveal: bool, whole: bool) -> Markup | None:
-    if not isinstance(ended, c.Ended) or not found.has_result:
-        return None
-    return _body_card(view, "Result", json_view.show(ended.result, reveal=reveal, whole=whole))
 
 
 def _runs(view: View, found: Job) -> Markup | None:
