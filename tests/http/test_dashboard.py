@@ -307,21 +307,40 @@ def test_actions_of_operators_are_not_for_tenants(serve):
     assert b"of-operator" in shown[1]
 
 
-def test_secrets_in_data_are_hidden_from_readers(serve):
+@pytest.mark.parametrize(
+    "data",
+    ['{"user": {"password": "hunter2", "name": "ann"}}', '{"password": "hunter2", "huge": 1e999}'],
+    ids=("plain", "beyond numbers"),
+)
+def test_secrets_in_data_are_hidden_from_readers(serve, data):
     """The value of `password` is sent only to a client that may manage jobs, and only when it asks."""
     served = serve(token_always=True)
-    job_id = add(served, data='{"user": {"password": "hunter2", "name": "ann"}}')
+    job_id = add(served, data=data)
+    (claimed,) = served.connection.ask(c.Claim(tasks=("resize",)))
+    hold = c.hold_of(claimed.job)
+    served.connection.ask(c.Step(hold=hold, name="sign in", result='{"password": "hunter3"}'))
+    served.connection.ask(c.Step(hold=hold, name="api_key", result='"hunter3"'))
+    pages = (f"/jobs/{job_id}", f"/jobs/{job_id}?reveal=yes", f"/jobs/{job_id}/edit", f"/jobs/{job_id}/data")
     with served.client() as client:
         reader = sign_in(client, served.token("reader", Scope.READ))
         manager = sign_in(client, served.token("manager", Scope.READ, Scope.MANAGE))
-        shown = [
-            client.get(path, Cookie=cookie).body.decode()
-            for cookie in (reader, manager)
-            for path in (f"/jobs/{job_id}", f"/jobs/{job_id}?reveal=yes")
-        ]
+        shown = [client.get(path, Cookie=cookie) for cookie in (reader, manager) for path in pages]
 
-    assert ["hunter2" in page for page in shown] == [False, False, False, True]
-    assert all("ann" in page for page in shown)
+    assert ["hunter2" in page.body.decode() for page in shown] == [False] * 5 + [True] * 3
+    assert ["hunter3" in page.body.decode() for page in shown] == [False] * 5 + [True] + [False] * 2
+    assert [page.status for page in shown] == [200, 200, 403, 403, 200, 200, 200, 200]
+    assert all("sign in" in page.body.decode() for page in (*shown[:2], *shown[4:6]))
+
+
+def test_data_without_secrets_can_be_downloaded_by_readers(serve):
+    """As it is kept."""
+    served = serve(token_always=True)
+    job_id = add(served, data='{"name":  "ann"}')
+
+    with served.client(served.token("reader", Scope.READ)) as client:
+        reply = client.get(f"/jobs/{job_id}/data")
+
+    assert (reply.status, reply.body) == (200, b'{"name":  "ann"}')
 
 
 def test_data_that_is_nested_very_deeply_is_shown(served, client):

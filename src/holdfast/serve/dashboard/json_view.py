@@ -62,6 +62,15 @@ def _redact(value: Any, depth: int, hidden: list[None]) -> Any:
     return found
 
 
+def redact_named(name: str, text: str) -> str:
+    """A JSON text without its secrets, or without itself if it has the name of one."""
+    try:
+        value, _ = redact({name: msgspec.json.decode(text)})
+    except (msgspec.DecodeError, RecursionError):
+        return HIDDEN
+    return msgspec.json.encode(value[name]).decode()
+
+
 class Shown(msgspec.Struct, frozen=True, kw_only=True):
     """A body as it is shown: HTML, its text for copying, what was hidden and what was cut."""
 
@@ -89,7 +98,8 @@ def _show(body: Body | None, *, reveal: bool, whole: bool) -> Shown:
     try:
         value = msgspec.json.decode(body)
     except (msgspec.DecodeError, RecursionError):
-        return _plain(body, whole=whole)
+        # As of a number that is too large: no secret can be found, so all of it counts as one.
+        return _plain(body, whole=whole) if reveal else Shown(markup=user_text(HIDDEN), text="", hidden=1)
     hidden = 0
     if not reveal:
         value, hidden = redact(value)

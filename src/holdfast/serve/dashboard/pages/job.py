@@ -7,7 +7,7 @@ from starlette.responses import Response
 
 from ....core import commands as c
 from ....core import queries as q
-from ....core.errors import HoldfastError, NotFound
+from ....core.errors import Forbidden, HoldfastError, NotFound
 from ....core.job import Job, Outcome, Place, State
 from ....core.notes import JobLog
 from .. import json_view, parts
@@ -47,7 +47,7 @@ async def job(view: View) -> Page:
                 _body_card(view, "Result", shown_result) if has_result else None,
                 _runs(view, found),
                 _log(view, log),
-                _steps(steps),
+                _steps(steps, reveal=reveal),
                 class_="wide",
             ),
             el("div", _facts(view, found), _timeline(view, found), _family(view, found, children or [])),
@@ -73,6 +73,8 @@ async def data(view: View) -> Response:
     found: Any = await view.ask(q.GetData(job_id=view.job_id))
     if found is None:
         raise NotFound("data of job", view.job_id)
+    if not view.can_manage and (await json_view.show(found)).hidden:
+        raise Forbidden("the data has values that are hidden; a token with scope manage can download it")
     raw = found if isinstance(found, bytes) else found.encode()
     name = f'attachment; filename="job-{view.job_id}.{"bin" if isinstance(found, bytes) else "json"}"'
     return Response(raw, 200, HEADERS | {"Content-Disposition": name}, "application/octet-stream")
@@ -182,10 +184,12 @@ def _log(view: View, log: JobLog | None) -> Markup | None:
     return parts.card("Log", el("div", lines, class_="log", tabindex="0", role="log"), aside=note)
 
 
-def _steps(steps: dict[str, str] | None) -> Markup | None:
+def _steps(steps: dict[str, str] | None, *, reveal: bool) -> Markup | None:
     if not steps:
         return None
-    shown = [(user_text(name), user_text(result[:500])) for name, result in list(steps.items())[:STEPS]]
+    found = list(steps.items())[:STEPS]
+    texts = [result if reveal else json_view.redact_named(name, result) for name, result in found]
+    shown = [(user_text(name), user_text(text[:500])) for (name, _), text in zip(found, texts, strict=True)]
     return parts.card("Steps", parts.table(("Step", "Result"), shown, caption="Steps that are done"))
 
 
@@ -263,7 +267,9 @@ def _family(view: View, found: Job, children: list[Job]) -> Markup | None:
 
 
 async def edit(view: View) -> Page:
-    """The form that changes a job and puts it back in the queue."""
+    """The form that changes a job and puts it back in the queue. It has the data with its secrets."""
+    if not view.can_manage:
+        raise Forbidden("to edit a job needs a token with scope manage")
     found: Job = await view.ask(q.GetJob(job_id=view.job_id))
     body: Any = await _or_none(view, q.GetData(job_id=view.job_id))
     if isinstance(body, bytes) or (body is not None and len(body) > json_view.SHOWN_CHARS * 10):
