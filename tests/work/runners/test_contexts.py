@@ -316,3 +316,21 @@ print $out "{\\"exitcode\\": 201, \\"body\\": $ENV{JOB_ID}}";
 
     assert [(result.exit_code, result.body) for result in results] == [(201, "1"), (201, "2")]
     assert [result.new_jobs for result in results] == [(("next", b"one"),), (("next", b"two"),)]
+
+
+def test_numbers_that_are_too_large_are_results_or_refused_alone(walled):
+    """Digits of a shell are text; a reply that a handler forges ends its job and its context."""
+    digits = "head -c 5000 /dev/zero | tr '\\0' 7 >&3"
+    forged = """
+import json, os, time
+reply = {"number": 2, "result": {"exitcode": 200, "body": 0}}
+os.write(4, json.dumps(reply).replace(" 0}", " 1e999}").encode() + b"\\n")
+time.sleep(60)
+"""
+
+    [text] = run(walled, handler("shell", digits))
+    [refused] = run(walled, handler("python", forged))
+
+    assert (text.exit_code, value(text)) == (200, "7" * 5_000)
+    assert refused.exit_code == 500
+    assert refused.error.startswith("INVALID_RESPONSE: a result that cannot be decoded: Number out of range")

@@ -99,9 +99,7 @@ class JsonDialect:
         _check_number(number, found.number)
         if found.error:
             return Reply(ERROR, None, found.error, found.traceback)
-        if found.base64:
-            return _limited(OK, raw)
-        return read_result(text)
+        return _limited(OK, raw) if found.base64 else read_result(text)
 
 
 def _line(**fields: Any) -> bytes:
@@ -117,8 +115,11 @@ def read_result(text: str) -> Reply:
     """The reply for a result, JSON text: an object with `exitcode` sets that, and `body` is its result."""
     text = text.strip()
     if text.startswith("{") and '"exitcode"' in text:
-        # The reply that it is part of was decoded as a whole before.
-        found = msgspec.json.decode(text)
+        try:
+            found = msgspec.json.decode(text)
+        except BAD_JSON as error:
+            # The reply that it is part of was decoded before, but not its numbers, which may be too large.
+            raise ContextFailed(INVALID_RESPONSE, f"a result that cannot be decoded: {error}") from None
         code = found.get("exitcode")
         if isinstance(code, int) and LEAST_EXIT_CODE <= code <= MOST_EXIT_CODE:
             body = found.get("body")
@@ -189,7 +190,7 @@ def read_status(status: int, written: bytes) -> Reply:
     exit_code = STATUSES.get(status, ERROR)
     error = "" if exit_code == OK else f"exit status {status}"
     text = written.strip()
-    if text.isdigit() and LEAST_EXIT_CODE <= int(text) <= MOST_EXIT_CODE:
+    if len(text) < 10 and text.isdigit() and LEAST_EXIT_CODE <= int(text) <= MOST_EXIT_CODE:
         return Reply(int(text))
     if not text:
         return Reply(exit_code, None, error)
