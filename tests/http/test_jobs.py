@@ -52,6 +52,17 @@ def test_the_error_for_an_unknown_field_tells_the_known_ones(client):
     assert query.json["detail"].endswith("unknown field `stat`; did you mean `state`?")
 
 
+def test_follow_up_jobs_that_are_nested_too_deeply_are_refused(client):
+    """As any other request that is wrong."""
+    body = '{"task": "t", "data": 1}'
+    for _ in range(600):
+        body = f'{{"task": "t", "data": 1, "then": {body}}}'
+
+    reply = client.ask("POST", "/v1/jobs", body.encode(), {"Content-Type": "application/json"})
+
+    assert (reply.status, reply.json["code"]) == (400, "BAD_INPUT")
+
+
 def test_data_is_kept_as_it_was_sent(client):
     """Byte by byte, numbers of any length too; bytes go as base64; null is a value."""
     sent = b'{"task":"t","data":{"n":12345678901234567890.10,"t":"\\u00e4"}}'

@@ -226,7 +226,7 @@ def read(kind: Any, value: Any) -> Any:
     assert convert is not None
     try:
         return convert(value)
-    except (msgspec.MsgspecError, UnicodeDecodeError, TypeError) as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, TypeError, RecursionError) as error:
         raise bad_json(error) from None
 
 
