@@ -14,10 +14,12 @@ from holdfast.core import queries as q
 from holdfast.core.access import RULES, Scope
 from holdfast.core.bounds import DAY_MS
 from holdfast.core.defaults import Defaults
+from holdfast.core.errors import Unavailable
 from holdfast.core.indexed import LogItem
 from holdfast.core.job import Code, Place
 from holdfast.core.limits import Limit
 from holdfast.core.schedule import Schedule
+from holdfast.core.token import secret_of
 from holdfast.core.worker import Served as Serves
 from holdfast.core.worker import Worker
 from holdfast.serve.http import jobs
@@ -285,6 +287,23 @@ def test_idempotency_keys_are_each_tenants_own(guarded):
 
     assert (first.status, other.status) == (201, 201)
     assert first.json != other.json
+
+
+def test_where_the_store_is_is_told_to_no_client_without_a_token(guarded, monkeypatch):
+    """Whether it is asked by a probe, a client with a wrong token, or somebody who signs in."""
+    secret = secret_of("unknown", bytes(24))
+
+    async def away(_asked, **_options):
+        raise Unavailable("postgresql://alice@10.0.0.5/prod cannot be reached")
+
+    monkeypatch.setattr(guarded.connection, "ask_async", away)
+    form = {"Content-Type": "application/x-www-form-urlencoded"}
+    with guarded.client() as client, guarded.client(secret) as guessing:
+        replies = [client.get("/healthz"), guessing.get("/v1/jobs"), guessing.get("/")]
+        replies.append(client.ask("POST", "/sign-in", f"token={secret}".encode(), form))
+
+    assert [reply.status for reply in replies] == [503] * 4
+    assert not [reply for reply in replies if b"alice" in reply.body]
 
 
 @pytest.mark.parametrize(("tenant", "body"), [("a", b"\n"), ("a", b'{"task":"t","tenant":"b"}\n')])

@@ -13,7 +13,7 @@ from collections.abc import Callable
 import msgspec
 
 from ..core.access import EVERYTHING, Grant
-from ..core.errors import RateLimited, StoreError, Unauthenticated
+from ..core.errors import RateLimited, StoreError, Unauthenticated, Unavailable
 from ..core.queries import FindToken, GetTime
 from ..core.token import FRESH_S, Token, grant_of, name_in
 from ..engine.connection import OWN_THREADS, Connection
@@ -27,6 +27,8 @@ LOOKUPS = OWN_THREADS[FindToken]
 # The same words for a wrong secret, an unknown name and a token that has expired: who guesses learns nothing.
 REFUSED = "the token is unknown, revoked or expired"
 MISSING = "a token is needed; `holdfast token create` makes one"
+# Not why: the client may be anyone, and the error of a store has its address.
+UNREADABLE = "the tokens cannot be read, because the store cannot be used now"
 
 
 LOOPBACK_NAMES = {"localhost", "127.0.0.1", "[::1]", "::1"}
@@ -110,7 +112,7 @@ class Guard:
                 found = await self._look_up(name)
             except StoreError:
                 if known is None or self._clock() - known.read_s >= GRACE_S:
-                    raise
+                    raise Unavailable(UNREADABLE) from None
                 return known
         if len(self._known) >= REMEMBERED:
             self._known.clear()

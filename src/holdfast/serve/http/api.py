@@ -11,7 +11,7 @@ from starlette.responses import Response
 
 from ...core import queries as q
 from ...core.access import Grant, confine
-from ...core.errors import HoldfastError, NotFound
+from ...core.errors import HoldfastError, NotFound, Unavailable
 from . import documents, jobs, serverless, tokens
 from .events import Feeds, event_response, job_events
 from .exchange import Endpoint, Exchange, decode, read, read_query, respond, wait_s_of
@@ -159,8 +159,9 @@ def _healthz(exchange: Exchange) -> Callable[[Request], Awaitable[Response]]:
     async def answer(_request: Request) -> Response:
         try:
             await exchange.connection.ask_async(q.GetTime())
-        except HoldfastError as error:
-            return response_to(error)
+        except HoldfastError:
+            # Not why: the error of a store has its address.
+            return response_to(Unavailable("the store cannot be used now"))
         return respond({"status": "ok"})
 
     return answer
