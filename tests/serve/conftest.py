@@ -22,7 +22,7 @@ def clock():
 
 
 # Files about requests and replies: what becomes of them is decided by the port and the rules.
-OF_THE_PORT = {"test_answering", "test_creating", "test_getting", "test_states"}
+OF_THE_PORT = {"test_answering", "test_creating", "test_getting", "test_slow", "test_states"}
 
 
 def pytest_generate_tests(metafunc):

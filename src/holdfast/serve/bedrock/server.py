@@ -35,8 +35,12 @@ LAST_WORD_S = 10.0
 # How long a client whose request was refused may continue to send before the connection is closed.
 LINGER_S = 2.0
 DRAIN_S = 10.0
+# How long a request may take to arrive: the largest by a slow line. A client without a token could otherwise
+# fill the memory for requests that are not whole, and keep it.
+READ_S = 60.0
 FULL = "503 Too many connections"
 BUSY = "503 Too much is being sent"
+TOO_SLOW = "408 Request too slow"
 
 
 class PortServer:
@@ -155,6 +159,8 @@ class PortConnection(asyncio.Protocol):
         self._buffered = self._ahead = 0
         # Replies to be written together.
         self._outgoing: list[tuple[bytes, tuple[c.Claimed, ...]]] = []
+        # Ends a connection whose request does not become whole.
+        self._timer: asyncio.TimerHandle | None = None
         self._transport: asyncio.Transport
 
     # What asyncio tells.
@@ -178,8 +184,9 @@ class PortConnection(asyncio.Protocol):
             return
         if self._task is None:
             self._unsure = ()
-        before = self._parser.size
+        before, waiting = self._parser.size, len(self._waiting)
         self._waiting.extend(self._parser.feed(data))
+        self._time_request(is_next=len(self._waiting) > waiting)
         if self._waiting:
             self._ahead += before + len(data) - self._parser.size
         self._count_buffered(self._parser.size + self._ahead)
@@ -206,6 +213,7 @@ class PortConnection(asyncio.Protocol):
     def connection_lost(self, error: Exception | None) -> None:
         """The client is gone."""
         self._lost = self._closing = True
+        self._stop_timer()
         self._ended.set()
         self._server.went(self)
         self._count_buffered(0)
@@ -394,6 +402,28 @@ class PortConnection(asyncio.Protocol):
         self._server.port.give_back(claimed)
 
     # Bounds and the end.
+
+    def _time_request(self, *, is_next: bool) -> None:
+        """Limit the time of a request that is not whole; `is_next`: the one before it has just become so."""
+        if is_next or not self._parser.is_inside:
+            self._stop_timer()
+        if self._timer is None and self._parser.is_inside:
+            self._timer = asyncio.get_running_loop().call_later(READ_S, self._end_slow)
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _end_slow(self) -> None:
+        self._timer = None
+        if self._closing:
+            return
+        if self._task is not None or not self._reading:
+            # A request before it is executed, and its reply comes first.
+            self._time_request(is_next=False)
+            return
+        self._refuse(TOO_SLOW)
 
     def _count_buffered(self, size: int) -> None:
         self._server.buffered += size - self._buffered

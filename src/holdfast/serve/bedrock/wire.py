@@ -88,6 +88,11 @@ class Parser:
         """How many bytes are kept."""
         return len(self._buffer)
 
+    @property
+    def is_inside(self) -> bool:
+        """Whether a request has begun that is not whole."""
+        return bool(self._buffer or self._skip) or self._chunked is not None
+
     def feed(self, data: bytes) -> Iterator[Request | Broken]:
         """The requests that are whole with these bytes. To be used up before the next are fed."""
         if self.over:
