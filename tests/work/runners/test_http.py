@@ -437,3 +437,9 @@ def test_hosts_that_the_operator_allows():
         runner.close()
 
     assert result.error.startswith("BAD_HANDLER: 169.254.169.254 is not a host")
+
+
+@pytest.mark.parametrize("address", ["fec0::1", "::10.0.0.1", "64:ff9b:1::a00:1", "fc00::1", "fe80::1%eth0"])
+def test_addresses_outside_the_internet(address):
+    """Private networks of today and of before, and forms of IPv4 addresses."""
+    assert not public_address.is_public(address)

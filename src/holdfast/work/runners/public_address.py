@@ -13,6 +13,8 @@ from ...store.common.clock import monotonic_s
 FORBIDDEN_ADDRESS = "FORBIDDEN_ADDRESS"
 # IPv6 addresses that stand for IPv4 ones, which are their last 32 bits.
 NAT64 = ipaddress.ip_network("64:ff9b::/96")
+# All other IPv6 addresses of the Internet; outside are also those of former private networks (fec0::/10).
+INTERNET = ipaddress.ip_network("2000::/3")
 Ip = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 
@@ -55,7 +57,8 @@ def is_public(text: str) -> bool:
     address: Ip = ipaddress.ip_address(text)
     if isinstance(address, ipaddress.IPv6Address):
         address = _inner_address(address)
-    return address.is_global and not address.is_multicast
+    is_outside = isinstance(address, ipaddress.IPv6Address) and address not in INTERNET
+    return address.is_global and not address.is_multicast and not is_outside
 
 
 def _inner_address(address: ipaddress.IPv6Address) -> Ip:
