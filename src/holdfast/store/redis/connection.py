@@ -116,9 +116,9 @@ class RedisConnection:
     def exchange(self, commands: Sequence[Command]) -> list[Any]:
         """The replies to commands, including errors."""
         if len(commands) == 1:
-            self.socket.sendall(hiredis.pack_command(tuple(commands[0])))
+            self.socket.sendall(_packed(commands[0]))
         else:
-            self.socket.sendall(b"".join([hiredis.pack_command(tuple(words)) for words in commands]))
+            self.socket.sendall(b"".join([_packed(words) for words in commands]))
         reader, replies, left = self._reader, [], len(commands)
         while True:
             reader.feed(self._received())
@@ -157,6 +157,17 @@ class RedisConnection:
         # Also if a KeyboardInterrupt came before it was closed.
         if hasattr(self, "socket"):
             self.socket.close()
+
+
+def _packed(words: Command) -> bytes:
+    """A command in the protocol of Redis.
+
+    hiredis gets no numbers: it asks Python for their text, which runs signal handlers, and one that raises
+    (Ctrl-C) would crash the process there.
+    """
+    texts: Any = tuple([b"%d" % word if word.__class__ is int else word for word in words])
+    packed: bytes = hiredis.pack_command(texts)
+    return packed
 
 
 def _wrap(plain: socket.socket, address: RedisAddress, host: str) -> socket.socket:
