@@ -14,9 +14,10 @@ from holdfast.core.errors import Closed, Unavailable
 from holdfast.core.job import Place
 from holdfast.engine.committer import Committer
 from holdfast.engine.engine import Engine
-from holdfast.engine.group import interruptible, take
+from holdfast.engine.group import take
 from holdfast.engine.ticket import Ticket
 from holdfast.store.common.clock import monotonic_s
+from holdfast.store.common.interrupts import interruptible
 from holdfast.store.contract import Capabilities, JobFilter
 from holdfast.store.memory.store import MemoryStore
 

@@ -21,6 +21,7 @@ from holdfast.store.sqlite import wal as sqlite_wal
 from holdfast.store.sqlite.guard import PENDING_BYTE
 from holdfast.store.sqlite.store import SqliteStore
 from holdfast.testing.stores.making import a_job, commit, new_jobs
+from tests.interrupts import Interrupter
 from tests.queue_suite.tools import LONG_S, until
 
 READY = CountKey("", "t", Place.READY, State.QUEUED)
@@ -102,60 +103,6 @@ def check_works(store, job_id):
     assert job_id in added(store)
 
 
-class Interrupter:
-    """Raises KeyboardInterrupt at the n-th step of `run` at which a signal would be noticed.
-
-    And, if told so, once more as the n-th function begins after that.
-    """
-
-    def __init__(self, step, later=None):
-        self._left, self._later, self._run = step, later, None
-        # Whether it has done so.
-        self.struck = False
-
-    def call(self, act):
-        """Call, and be done when it returns; whether it returned."""
-        sys.setprofile(self._watch)
-        try:
-            act()
-            return True
-        except KeyboardInterrupt:
-            return False
-        except TypeError as error:
-            # What Python 3.11 makes of an exception that a hook raises as a property is read.
-            if not self.struck or "'traceback' object" not in str(error):
-                raise
-            return False
-        finally:
-            sys.settrace(None)
-            sys.setprofile(None)
-
-    def _watch(self, frame, event, _arg):
-        if self._run is None and event == "call" and frame.f_code is SqliteStore.run.__code__:
-            self._run = frame
-        if self._run is frame and event == "return":
-            self._left = -1
-        # Not as functions of the standard library begin: there Python 3.11 cannot take it from every hook.
-        if self._run is not None and (event == "c_return" or (event == "call" and _is_ours(frame))):
-            self._left -= 1
-            if self._left == 0:
-                self.struck = True
-                # This hook ends with what it raises.
-                if self._later is not None:
-                    sys.settrace(self._watch_again)
-                raise KeyboardInterrupt
-
-    def _watch_again(self, frame, event, _arg):
-        if event == "call" and _is_ours(frame):
-            self._later -= 1
-            if self._later == 0:
-                raise KeyboardInterrupt
-
-
-def _is_ours(frame):
-    return "holdfast" in frame.f_code.co_filename
-
-
 @pytest.mark.parametrize("later", [None, 1, 2, 3, 4, 5])
 def test_an_interrupt_at_any_step_leaves_all_or_nothing(store, later):
     """Once at each of them, and a second time while the first is dealt with."""
@@ -173,7 +120,7 @@ def interrupt_each_step(store, later):
     number, step, acknowledged = 1, 0, set[int]()
     while True:
         step += 1
-        interrupter = Interrupter(step, later)
+        interrupter = Interrupter(SqliteStore.run, step, later)
         if interrupter.call(lambda number=number: add(store, number, number + 1)):
             acknowledged |= {number, number + 1}
         check_free(store.path)
@@ -195,7 +142,7 @@ def test_an_interrupt_while_the_file_is_opened_or_made_leaves_a_store_that_works
         step += 1 + step // 20
         path = tmp_path / f"{step}.db"
         store = SqliteStore(path, driver=driver)
-        interrupter = Interrupter(step)
+        interrupter = Interrupter(SqliteStore.run, step)
         interrupter.call(lambda store=store: add(store, 1))
         check_works(store, 2)
         check_free(path)

@@ -14,9 +14,10 @@ from typing import Any
 from ..core import commands as c
 from ..core.errors import Closed, StoreError
 from ..store.common.clock import monotonic_s
+from ..store.common.interrupts import may_be_interrupted
 from .done import Done
 from .engine import Engine
-from .group import Group, may_be_interrupted
+from .group import Group
 from .submitter import Submitter
 from .ticket import Ticket, deliver
 from .waiter import Waiter

@@ -9,44 +9,13 @@ soft limit) commits only its own command, so that no other caller is affected. A
 may not have been made, as in any database driver.
 """
 
-import os
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 
 from ..core import commands as c
 from ..core.bounds import BATCH_BYTES, BATCH_JOBS
 from .ticket import Ticket
-
-# The threads that may be interrupted by an exception at any step; the main thread is the first.
-_interruptible: list[int | None] = [threading.main_thread().ident]
-
-
-def _note_main() -> None:
-    _interruptible[:] = [threading.main_thread().ident]
-
-
-os.register_at_fork(after_in_child=_note_main)
-
-
-def may_be_interrupted() -> bool:
-    """Whether an exception may be raised in this thread at any step."""
-    return threading.get_ident() in _interruptible
-
-
-@contextmanager
-def interruptible() -> Iterator[None]:
-    """Mark this thread as one in which an exception may be raised at any step."""
-    thread = threading.get_ident()
-    outermost = thread not in _interruptible
-    try:
-        if outermost:
-            _interruptible.append(thread)
-        yield
-    finally:
-        if outermost:
-            _interruptible.remove(thread)
 
 
 def count_of(command: c.Command) -> int:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from ..core import commands as c
+from ..store.common.interrupts import wake
 
 if TYPE_CHECKING:
     import asyncio
@@ -18,14 +19,6 @@ RECHECK_S = 0.5
 lock = threading.Lock()
 # So that no other thread has it during a fork: the child would wait for it forever.
 os.register_at_fork(before=lock.acquire, after_in_parent=lock.release, after_in_child=lock.release)
-
-
-def wake(signal: threading.Lock) -> None:
-    """Wake the thread that waits for a lock, or that is about to."""
-    try:
-        signal.release()
-    except RuntimeError:
-        pass
 
 
 class Ticket:

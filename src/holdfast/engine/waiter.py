@@ -9,7 +9,6 @@ The thread runs only while it has something to do. While a caller waits for anot
 `store.wait`.
 """
 
-import _thread
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -18,11 +17,12 @@ from typing import Any
 from ..core import commands as c
 from ..core.errors import Closed, StoreError
 from ..store.common.clock import monotonic_s
+from ..store.common.interrupts import ServiceThread, wake
 from ..store.contract import ReadTxn
 from .done import Done
 from .engine import Engine
-from .group import Group, may_be_interrupted, take
-from .ticket import Ticket, wake
+from .group import Group, take
+from .ticket import Ticket
 
 # The longest sleep until a due time, because clocks may jump.
 LONGEST_SLEEP_S = 1.0
@@ -60,33 +60,19 @@ class Waiter:
         self._signal.acquire()
         self._is_woken = False
         self._closed = False
-        # The thread that runs: 0 before it does, -1 when it has ended.
-        self._thread = 0
-        self._has_ended = threading.Lock()
-        self._has_ended.acquire()
+        self._thread = ServiceThread(self._loop, "holdfast-waiter")
         self._lock = threading.Lock()
 
     def put(self, tickets: Sequence[Ticket]) -> bool:
         """Submit tickets; False if the waiter is closed. Its own thread may submit until it ends."""
         with self._lock:
-            if self._closed and threading.get_ident() != self._thread:
+            if self._closed and threading.get_ident() != self._thread.ident:
                 return False
             self._inbox.extend(tickets)
             self.is_busy = True
-            self._start_thread()
+            self._thread.start()
         self._wake()
         return True
-
-    def _start_thread(self) -> None:
-        """Start the thread, unless it runs; the caller has the lock."""
-        if self._thread:
-            return
-        # Of several that are started before one runs, the others end at once.
-        if may_be_interrupted():
-            # By another thread: an interrupt may leave the locks of `threading` locked.
-            _thread.start_new_thread(self._start, ())
-        else:
-            self._start()
 
     def _wake(self) -> None:
         self._is_woken = True
@@ -114,7 +100,7 @@ class Waiter:
             self._ended.append(ended)
         if done.woke:
             self._look = True
-        if (done.woke or ended) and threading.get_ident() != self._thread:
+        if (done.woke or ended) and threading.get_ident() != self._thread.ident:
             self._wake()
 
     def listen(self, listener: Callable[[], None]) -> None:
@@ -122,7 +108,7 @@ class Waiter:
         with self._lock:
             self._listeners = [*self._listeners, listener]
             if not self._closed:
-                self._start_thread()
+                self._thread.start()
         self._wake()
 
     def unlisten(self, listener: Callable[[], None]) -> None:
@@ -135,26 +121,11 @@ class Waiter:
         """Commit what is pending, answer waiting callers, and end the thread."""
         with self._lock:
             self._closed = True
-            if not (self._thread or self._inbox):
+            if not (self._thread.is_started or self._inbox):
                 return
-            self._start_thread()
+            self._thread.start()
         self._wake()
-        with self._has_ended:
-            pass
-
-    def _start(self) -> None:
-        threading.Thread(target=self._run, name="holdfast-waiter", daemon=True).start()
-
-    def _run(self) -> None:
-        with self._lock:
-            if self._thread:
-                return
-            self._thread = threading.get_ident()
-        try:
-            self._loop()
-        finally:
-            self._thread = -1
-            self._has_ended.release()
+        self._thread.join()
 
     def _loop(self) -> None:
         while not self._closed or self._inbox:

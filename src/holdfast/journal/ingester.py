@@ -59,7 +59,8 @@ class Ingester:
 
     def __init__(self, journal: Journal, connect: Callable[[], Connection], clock: Callable[[], int]) -> None:
         self._journal, self._connect, self._clock = journal, connect, clock
-        self._news = threading.Condition()
+        self._lock = threading.RLock()
+        self._news = threading.Condition(self._lock)
         # More was written since the last look; stop; and leave without waiting for the store.
         self._has_news = True
         self._stops = False
@@ -79,7 +80,7 @@ class Ingester:
     def nudge(self) -> None:
         """Have the journal read: there is more in it."""
         if not self._has_news:
-            with self._news:
+            with self._lock:
                 self._has_news = True
                 self._news.notify_all()
 
@@ -106,7 +107,7 @@ class Ingester:
     def wait_until(self, is_done: Callable[[], bool], limit_s: float) -> bool:
         """Wait until ingesting has brought something about; False if that takes too long, or cannot be."""
         until_s = monotonic_s() + limit_s
-        with self._news:
+        with self._lock:
             while not is_done():
                 left_s = until_s - monotonic_s()
                 if left_s <= 0 or self.find_stop() is not None or not self._thread.is_alive():
@@ -116,7 +117,7 @@ class Ingester:
 
     def stop(self, limit_s: float) -> bool:
         """Stop the thread; False if it is still busy with the store then."""
-        with self._news:
+        with self._lock:
             self._stops = True
             self._news.notify_all()
         if self._thread.is_alive():
@@ -127,7 +128,7 @@ class Ingester:
 
     def _run(self) -> None:
         while not self._stops:
-            with self._news:
+            with self._lock:
                 if not (self._has_news or self._stops):
                     self._news.wait(LONGEST_NAP_S if self._journal.backlogs else IDLE_S)
                 self._has_news = False
@@ -147,7 +148,7 @@ class Ingester:
                 error = HoldfastError(str(error))
             self._tell(error)
             self._journal.ids.doubt()
-            with self._news:
+            with self._lock:
                 self._news.wait_for(lambda: self._stops, self._nap_s)
                 self._has_news = True
             self._nap_s = min(self._nap_s * 2, LONGEST_NAP_S)
@@ -176,7 +177,7 @@ class Ingester:
             log.warning("the journal %s is ingested again", name)
         if outage is None:
             self._nap_s = FIRST_NAP_S
-        with self._news:
+        with self._lock:
             self.outage = outage
             self._news.notify_all()
 
@@ -240,7 +241,7 @@ class Ingester:
         """Note whether the shard of a backlog could be used; the begin of an outage is logged."""
         if outage is not None and backlog.outage is None:
             log.warning("the journal %s keeps the jobs of one shard: %s", self._journal.folder.name, outage)
-        with self._news:
+        with self._lock:
             backlog.outage = outage
             self._news.notify_all()
 

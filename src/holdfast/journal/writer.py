@@ -21,8 +21,9 @@ from msgspec.structs import replace
 from ..core import commands as c
 from ..core.errors import Closed, StoreError
 from ..core.slots import with_slots
-from ..engine.group import Group, may_be_interrupted
+from ..engine.group import Group
 from ..engine.ticket import Ticket, deliver
+from ..store.common.interrupts import ServiceThread, may_be_interrupted
 from .folder import JournalFolder, fault_of, write_at
 from .ids import JournalIds
 from .records import encode_runs, runs_of
@@ -61,7 +62,7 @@ class JournalWriter:
         # Not a number that a read position has, though its segment may be gone: lines would be passed over.
         self._active = self._open_segment(max((folder.last_position, *folder.segments())) + 1)
         self._submitted: SimpleQueue[Ticket | None] = SimpleQueue()
-        self._thread: threading.Thread | None = None
+        self._thread = ServiceThread(self._run, "holdfast-journal")
 
     @property
     def end(self) -> tuple[int, int]:
@@ -94,9 +95,7 @@ class JournalWriter:
         """Write jobs of a caller that does not wait in a thread; the ticket is answered from another."""
         with self._lock:
             self._check_open()
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="holdfast-journal", daemon=True)
-                self._thread.start()
+            self._thread.start()
             # Before `close` puts in the end.
             self._submitted.put(ticket)
 
@@ -127,10 +126,9 @@ class JournalWriter:
             if self._closed:
                 return
             self._closed = True
-            thread = self._thread
-        if thread is not None:
+        if self._thread.is_started:
             self._submitted.put(None)
-            thread.join()
+            self._thread.join()
         with self._group.turn:
             if self._records and self._broken is None:
                 self._flush()

@@ -105,7 +105,7 @@ class Renewer(BackgroundThread):
 
     def watch(self, lease: Lease) -> None:
         """Renew a lease from now on."""
-        with self._changed:
+        with self._lock:
             self._wake(needed=self._push(lease))
 
     def _push(self, lease: Lease, most_s: float = inf) -> bool:
@@ -117,7 +117,7 @@ class Renewer(BackgroundThread):
 
     def _loop(self) -> None:
         while True:
-            with self._changed:
+            with self._lock:
                 if self._closed:
                     return
                 sleep = self._due[0][0] - monotonic_s() if self._due else None
@@ -154,7 +154,7 @@ class Renewer(BackgroundThread):
             has_failed = isinstance(reply, BaseException)
             if not has_failed:
                 lease.renewed(reply)
-            with self._changed:
+            with self._lock:
                 self._push(lease, RETRY_S if has_failed else inf)
 
 
@@ -174,7 +174,7 @@ class StopPoller(BackgroundThread):
 
     def follow(self, lease: Lease) -> Callable[[], None]:
         """Poll for a lease from now on; returns a function that ends that."""
-        with self._changed:
+        with self._lock:
             self._leases[id(lease)] = lease
             self._wake()
 
@@ -185,7 +185,7 @@ class StopPoller(BackgroundThread):
 
     def _loop(self) -> None:
         while True:
-            with self._changed:
+            with self._lock:
                 self._changed.wait_for(lambda: self._leases or self._closed)
                 if self._changed.wait_for(lambda: self._closed, STOP_POLL_S):
                     return

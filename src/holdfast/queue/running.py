@@ -18,8 +18,8 @@ from typing import Any
 from ..core.errors import BadInput
 from ..core.job import Job, trace_id_of
 from ..engine import joblog
-from ..engine.group import interruptible
 from ..store.common.clock import monotonic_s
+from ..store.common.interrupts import interruptible
 from . import tracing
 from .answers import RAISED, Failed, Retry, SoftTimeout, trimmed
 from .claimed import Holding

@@ -5,6 +5,7 @@ import threading
 from collections.abc import Callable
 
 from ..store.common.clock import monotonic_s
+from ..store.common.interrupts import ServiceThread
 
 Callback = Callable[[], None]
 
@@ -25,35 +26,35 @@ class Timer:
 class BackgroundThread:
     """A daemon thread that is started on first use and ends with `close`. Subclasses define `_loop`.
 
-    `_changed` guards the state; `_loop` waits for it, and returns once `_closed` is set.
+    `_lock` guards the state; `_loop` waits for `_changed`, and returns once `_closed` is set.
     """
 
     _name: str
 
     def __init__(self) -> None:
-        self._changed = threading.Condition()
+        self._lock = threading.RLock()
+        self._changed = threading.Condition(self._lock)
         self._closed = False
-        self._thread: threading.Thread | None = None
+        self._thread = ServiceThread(self._loop, self._name)
 
     def close(self) -> None:
         """End the thread, and wait for that."""
-        with self._changed:
+        with self._lock:
             self._closed = True
-            self._changed.notify()
-        # An interrupt may have come before it was started.
-        if self._thread is not None and self._thread.ident is not None:
+            self._changed.notify_all()
+        if self._thread.is_started:
             self._thread.join()
 
     def _wake(self, *, needed: bool = True) -> None:
-        """Start the thread, or wake it up if that is needed. The caller holds `_changed`.
+        """Start the thread, or wake it up if that is needed. The caller holds `_lock`.
 
         A needless wake-up takes the interpreter lock from the calling thread.
         """
-        if self._thread is None and not self._closed:
-            self._thread = threading.Thread(target=self._loop, name=self._name, daemon=True)
+        if not self._thread.is_started and not self._closed:
             self._thread.start()
         elif needed:
-            self._changed.notify()
+            # Not `notify`: an interrupt inside it may leave a waiter behind, which would be woken instead.
+            self._changed.notify_all()
 
     def _loop(self) -> None:
         raise NotImplementedError
@@ -75,7 +76,7 @@ class TimerThread(BackgroundThread):
     def after(self, wait_s: float, callback: Callback) -> Timer:
         """Schedule a function to be called after `wait_s` seconds; returns its timer."""
         timer = Timer(callback)
-        with self._changed:
+        with self._lock:
             self._count += 1
             heapq.heappush(self._due, (monotonic_s() + wait_s, self._count, timer))
             self._wake(needed=self._due[0][2] is timer)
@@ -93,7 +94,7 @@ class TimerThread(BackgroundThread):
             del timer, callback
 
     def _next(self) -> Timer | None:
-        with self._changed:
+        with self._lock:
             while not self._closed:
                 wait_s = self._due[0][0] - monotonic_s() if self._due else None
                 if wait_s is not None and wait_s <= 0:

@@ -28,6 +28,7 @@ from ..core.queries import GetTime, Query
 from ..engine.ticket import Ticket, deliver
 from ..proto.messages import SERVICE, Asks, Replies
 from ..store.common.clock import monotonic_s
+from ..store.common.interrupts import ServiceThread
 from ..store.common.outage import Outages
 from .address import ServerAddress
 from .ask import MESSAGE_ASKS, MESSAGE_BYTES, Ask, encoded
@@ -64,7 +65,8 @@ class Link:
         self._address, self._patience_s = address, patience_s
         self._changed, self._give_back = changed, give_back
         self._outages = Outages(str(address))
-        self._news = threading.Condition()
+        self._lock = threading.RLock()
+        self._news = threading.Condition(self._lock)
         self._outbox: deque[Ask] = deque()
         # Asks that wait for ids, or for a first reply, and whether one of these was asked for.
         self._starved: deque[Ask] = deque()
@@ -78,8 +80,8 @@ class Link:
         self._cancelled: list[int] = []
         self._listens, self._says_listen = False, False
         self._count = 0
-        self._thread: threading.Thread | None = None
-        self._is_closing = threading.Event()
+        self._thread = ServiceThread(self._run, "holdfast-remote")
+        self._is_closing = False
         self._call: Any = None
         # Since when there is no session, and the nap before the next try.
         self._lost_s = 0.0
@@ -89,21 +91,19 @@ class Link:
 
     def put(self, asks: Sequence[Ask]) -> None:
         """Have asks sent; their tickets will be answered."""
-        with self._news:
-            if self._is_closing.is_set():
+        with self._lock:
+            if self._is_closing:
                 raise Closed
             self._put(asks)
 
     def _put(self, asks: Sequence[Ask]) -> None:
         self._outbox.extend(asks)
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name="holdfast-remote", daemon=True)
-            self._thread.start()
+        self._thread.start()
         self._news.notify_all()
 
     def cancel(self, ticket: Ticket) -> None:
         """The caller of a ticket is gone: the server need not go on."""
-        with self._news:
+        with self._lock:
             found = next((ask for ask in self._open.values() if ask.ticket is ticket), None)
             if found is not None and found.waits:
                 del self._open[found.number]
@@ -112,27 +112,26 @@ class Link:
 
     def listen(self, on: bool) -> None:
         """Have `changed` called from now on, or no longer."""
-        with self._news:
+        with self._lock:
             self._listens = self._says_listen = on
             self._put([])
 
     def close(self) -> None:
         """Wait for the pending replies, answer waiting callers, and end the session."""
-        with self._news:
-            if self._is_closing.is_set():
+        with self._lock:
+            if self._is_closing:
                 return
-            self._is_closing.set()
+            self._is_closing = True
             waiting = [ask for ask in (*self._outbox, *self._open.values()) if ask.waits]
             for ask in waiting:
                 self._open.pop(ask.number, None)
             self._outbox = deque(ask for ask in self._outbox if not ask.waits)
             self._news.notify_all()
         self._finish([(ask, Closed("this queue was closed while the call waited")) for ask in waiting])
-        if self._thread is not None:
-            self._thread.join(CLOSING_S)
-            if self._thread.is_alive() and self._call is not None:
-                self._call.cancel()
-                self._thread.join(ENDING_S)
+        has_ended = not self._thread.is_started or self._thread.join(CLOSING_S)
+        if not has_ended and self._call is not None:
+            self._call.cancel()
+            self._thread.join(ENDING_S)
 
     # The receiver
 
@@ -148,13 +147,13 @@ class Link:
 
     def _is_idle(self) -> bool:
         """Whether the link was closed, and no message is left to send."""
-        with self._news:
-            return self._is_closing.is_set() and not (self._outbox or self._open or self._starved)
+        with self._lock:
+            return self._is_closing and not (self._outbox or self._open or self._starved)
 
     def _serve(self, method: Any) -> None:
         """One session, until it is lost, and the nap after it."""
         stream = _Stream()
-        with self._news:
+        with self._lock:
             self._says_listen, self._has_answered = self._listens, False
         error: Exception | None = None
         try:
@@ -167,7 +166,7 @@ class Link:
             call.cancel()
             error = self._strange()
         finally:
-            with self._news:
+            with self._lock:
                 stream.is_over = True
                 self._news.notify_all()
         self._lose(error)
@@ -188,7 +187,7 @@ class Link:
         sent = Replies.FromString(raw)
         self._lost_s, self._nap_s = 0.0, FIRST_NAP_S
         self._outages.log_recovery()
-        with self._news:
+        with self._lock:
             self._has_answered = True
             asks = [self._open.pop(reply.number, None) for reply in sent.replies]
         done = [
@@ -196,14 +195,14 @@ class Link:
         ]
         arrived = [ask.number for ask, reply in done if type(ask.asked) is c.Claim and reply]
         if arrived:
-            with self._news:
+            with self._lock:
                 self._received += arrived
                 self._news.notify_all()
         self._finish(done)
         if sent.changed:
             self._changed()
-        if self._is_closing.is_set():
-            with self._news:
+        if self._is_closing:
+            with self._lock:
                 self._news.notify_all()
 
     def _finish(self, done: Sequence[tuple[Ask, Any]]) -> None:
@@ -236,16 +235,16 @@ class Link:
             )
             self._finish([(answered, reply)])
 
-        with self._news:
+        with self._lock:
             self._put([Ask(query, then=then)])
 
     # The sender
 
     def _messages(self, stream: _Stream) -> Iterator[bytes]:
         while True:
-            with self._news:
+            with self._lock:
                 while not stream.is_over and not self._has_news():
-                    if self._is_closing.is_set() and not (self._open or self._starved):
+                    if self._is_closing and not (self._open or self._starved):
                         return
                     self._news.wait()
                 if stream.is_over:
@@ -255,7 +254,7 @@ class Link:
                 continue
             raw, refused = encoded(Asks, fields, asks)
             if refused:
-                with self._news:
+                with self._lock:
                     for ask, _ in refused:
                         self._open.pop(ask.number, None)
                 self._finish(refused)
@@ -318,7 +317,7 @@ class Link:
     def _feed(self, asked: Ask, reply: Any) -> None:
         """Ids have come, or another reply, or an error instead."""
         is_reserve, is_error = isinstance(asked.asked, c.ReserveIds), isinstance(reply, BaseException)
-        with self._news:
+        with self._lock:
             self._is_feeding = False
             starved, self._starved = self._starved, deque()
             refused = [ask for ask in starved if is_reserve and is_error and needs_ids(ask.asked)]
@@ -332,7 +331,7 @@ class Link:
 
     def _lose(self, error: Exception | None) -> None:
         """Put back what may be asked again, and wait before the next try."""
-        with self._news:
+        with self._lock:
             lost, self._open = list(self._open.values()), {}
             self._received, self._cancelled = [], []
             # A token of one tenant may use them only at the server process that has reserved them.
@@ -373,14 +372,14 @@ class Link:
         return apart
 
     def _refuse_all(self, error: Exception) -> None:
-        with self._news:
+        with self._lock:
             asks = [*self._outbox, *self._starved]
             self._outbox.clear()
             self._starved.clear()
             self._is_feeding = False
         self._finish([(ask, error) for ask in asks])
-        with self._news:
-            while not self._outbox and not self._is_closing.is_set():
+        with self._lock:
+            while not self._outbox and not self._is_closing:
                 self._news.wait()
 
     def _nap(self, error: Exception | None) -> None:
@@ -389,11 +388,13 @@ class Link:
             self._outages.log_outage(error, self._patience_s)
         nap_s = self._nap_s * (0.5 + random.random())
         self._nap_s = min(self._nap_s * 2, LONGEST_NAP_S)
-        if self._is_closing.wait(nap_s):
+        with self._lock:
+            is_closing = self._news.wait_for(lambda: self._is_closing, nap_s)
+        if is_closing:
             sleep(nap_s)
-        patience_s = CLOSING_S if self._is_closing.is_set() else self._patience_s
+        patience_s = CLOSING_S if self._is_closing else self._patience_s
         now_s = monotonic_s()
-        with self._news:
+        with self._lock:
             late = [
                 ask
                 for ask in (*self._outbox, *self._starved)
@@ -406,8 +407,8 @@ class Link:
 
     def _end(self) -> None:
         """Answer the remaining callers with an error: the link has ended."""
-        with self._news:
-            self._is_closing.set()
+        with self._lock:
+            self._is_closing = True
             for ask in self._open.values():
                 ask.is_again = True
             left = [*self._outbox, *self._starved, *self._open.values()]

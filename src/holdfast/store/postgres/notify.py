@@ -15,11 +15,13 @@ import atexit
 import os
 import threading
 import weakref
+from time import sleep
 from typing import Any
 
 import psycopg
 
 from ...core.errors import Conflict, HoldfastError
+from ..common.interrupts import ServiceThread, wake
 from ..common.listener import END, POLL_S, SELDOM_S, SOON_S, Listener
 from ..common.polling import PollTimes
 from .connection import OwnConnection
@@ -91,14 +93,15 @@ class PostgresNotifier:
 
     def _begin(self) -> None:
         self._pid = os.getpid()
-        self._wanted = threading.Event()
+        # Released when a notification is wanted, taken by the thread.
+        self._wanted = threading.Lock()
+        self._wanted.acquire()
         # The approximate number of commits since the last notification; whether one of them had jobs to
         # claim.
         self._times = 0
         self._has_jobs = False
-        self._closed = threading.Event()
-        self._thread: threading.Thread | None = None
-        self._lock = threading.Lock()
+        self._closed = False
+        self._thread = ServiceThread(self._loop, "holdfast-notifier")
 
     def notify(self, *, ends: bool) -> None:
         """Wake up other processes soon; `ends`: only those that wait for completions or logs."""
@@ -108,44 +111,34 @@ class PostgresNotifier:
         self._times += 1
         if not ends:
             self._has_jobs = True
-        if self._wanted.is_set() or self._closed.is_set():
+        if self._closed or not self._wanted.locked():
             return
-        if self._thread is None:
-            with self._lock:
-                if self._thread is None and not self._closed.is_set():
-                    self._start_thread()
+        if not self._thread.is_started:
+            _senders.add(self)
+            try:
+                self._thread.start()
+            except RuntimeError:  # no thread can be started now; the other processes poll
+                return
         # Last: after an earlier KeyboardInterrupt the next notification does it.
-        self._wanted.set()
-
-    def _start_thread(self) -> None:
-        thread = threading.Thread(target=self._loop, name="holdfast-notifier", daemon=True)
-        try:
-            thread.start()
-        except RuntimeError:  # no thread can be started now; the other processes poll
-            return
-        self._thread = thread
-        _senders.add(self)
+        wake(self._wanted)
 
     def close(self, timeout_s: float | None = None) -> None:
         """Send the last notification, and stop the thread."""
-        with self._lock:
-            self._closed.set()
-        if self._pid == os.getpid() and self._thread is not None:
-            left = self._wanted.is_set()
-            self._wanted.set()
-            self._thread.join(timeout_s)
-            if left and not self._thread.is_alive():
+        self._closed = True
+        if self._pid == os.getpid() and self._thread.is_started:
+            left = not self._wanted.locked()
+            wake(self._wanted)
+            if self._thread.join(-1 if timeout_s is None else timeout_s) and left:
                 self._send()
 
     def _loop(self) -> None:
-        while not self._closed.is_set():
-            self._wanted.wait()
-            if self._closed.is_set():
+        while True:
+            self._wanted.acquire()
+            if self._closed:
                 return
-            self._wanted.clear()
             times, self._times = self._times, 0
             self._send()
-            self._closed.wait(min(PAUSE_S * times, LONGEST_PAUSE_S))
+            sleep(min(PAUSE_S * times, LONGEST_PAUSE_S))
 
     def _send(self) -> None:
         payload = self._name + END

@@ -1,0 +1,102 @@
+"""Threads in which an exception may be raised at any step, and what they share with others.
+
+The main thread is interrupted by Ctrl-C and by signal handlers that raise, the thread of a handler by its
+soft limit. An interrupt inside `threading` leaves a lock locked for ever: in `Event.set`, `Thread.start` and
+`with condition`. A `with` block of a plain lock takes and releases it in one step. So what these threads call
+waits for no event, takes the lock of a condition itself, and starts threads by `ServiceThread`.
+"""
+
+import _thread
+import os
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+# The threads that may be interrupted by an exception at any step; the main thread is the first.
+_interruptible: list[int | None] = [threading.main_thread().ident]
+
+
+def _note_main() -> None:
+    _interruptible[:] = [threading.main_thread().ident]
+
+
+os.register_at_fork(after_in_child=_note_main)
+
+
+def may_be_interrupted() -> bool:
+    """Whether an exception may be raised in this thread at any step."""
+    return threading.get_ident() in _interruptible
+
+
+@contextmanager
+def interruptible() -> Iterator[None]:
+    """Mark this thread as one in which an exception may be raised at any step."""
+    thread = threading.get_ident()
+    outermost = thread not in _interruptible
+    try:
+        if outermost:
+            _interruptible.append(thread)
+        yield
+    finally:
+        if outermost:
+            _interruptible.remove(thread)
+
+
+def wake(signal: threading.Lock) -> None:
+    """Wake the thread that waits for a lock, or that is about to."""
+    try:
+        signal.release()
+    except RuntimeError:
+        pass
+
+
+class ServiceThread:
+    """A daemon thread that is started on first use, also by a thread that is interrupted meanwhile."""
+
+    def __init__(self, run: Callable[[], None], name: str) -> None:
+        self._run, self._name = run, name
+        # Whether it was started, unless that was interrupted.
+        self.is_started = False
+        # The thread that runs: 0 before it does, -1 when it has ended.
+        self.ident = 0
+        self._has_ended = threading.Lock()
+        self._has_ended.acquire()
+        self._lock = threading.Lock()
+
+    def start(self) -> None:
+        """Start it, unless it was started."""
+        if self.is_started:
+            return
+        # Of several that are started because the first start was interrupted, the others end at once.
+        if may_be_interrupted():
+            _thread.start_new_thread(self._start_or_run, ())
+        else:
+            self._start()
+        self.is_started = True
+
+    def join(self, timeout_s: float = -1) -> bool:
+        """Wait until it has ended; False after the time-out. It must have been started."""
+        if not self._has_ended.acquire(timeout=timeout_s):
+            return False
+        self._has_ended.release()
+        return True
+
+    def _start_or_run(self) -> None:
+        try:
+            self._start()
+        except RuntimeError:  # there are too many threads for another one
+            self._main()
+
+    def _start(self) -> None:
+        threading.Thread(target=self._main, name=self._name, daemon=True).start()
+
+    def _main(self) -> None:
+        with self._lock:
+            if self.ident:
+                return
+            self.ident = threading.get_ident()
+        try:
+            self._run()
+        finally:
+            self.ident = -1
+            self._has_ended.release()
