@@ -330,6 +330,49 @@ def test_a_fork_waits_for_the_batch_that_runs(store):
     assert all_ids(store) == [1, 2, 3]
 
 
+# Two threads fork while a batch runs, for which both wait. The store was imported last, as a queue does.
+FORKS = """
+import os, sys, threading, time
+import holdfast
+from holdfast.store.contract import NOTHING
+queue = holdfast.connect(sys.argv[1])
+queue.add("work")
+inside, go_on = threading.Event(), threading.Event()
+
+def fn(txn):
+    inside.set()
+    go_on.wait()
+    return NOTHING, None
+
+def fork():
+    pid = os.fork()
+    if not pid:
+        queue.add("work")
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+
+threads = [threading.Thread(target=queue.connection.store.run, args=(fn,), daemon=True)]
+threads[0].start()
+inside.wait()
+threads += [threading.Thread(target=fork, daemon=True) for _ in range(2)]
+for thread in threads[1:]:
+    thread.start()
+time.sleep(0.3)
+go_on.set()
+threads.append(threading.Thread(target=queue.add, args=("work",), daemon=True))
+threads[-1].start()
+for thread in threads:
+    thread.join(10)
+print([thread.is_alive() for thread in threads], queue.counts(), flush=True)
+os._exit(0)
+"""
+
+
+def test_threads_that_fork_at_once_leave_no_lock_behind(tmp_path):
+    """Each lets go of what it has stopped."""
+    assert run_python(FORKS, tmp_path / "jobs.db") == "[False, False, False, False] {'work': {'QUEUED': 4}}\n"
+
+
 def test_a_fork_inside_a_batch_leaves_the_batch_to_the_parent(store):
     """The child cannot go on with it, but may use the store."""
 

@@ -11,6 +11,7 @@ The file is opened by the first of these. While it is in use there are other fil
 
 import fcntl
 import os
+import threading
 import weakref
 from collections.abc import Callable
 from fcntl import LOCK_UN, flock
@@ -353,18 +354,22 @@ class SqliteStore:
 
 
 _stores: "weakref.WeakSet[SqliteStore]" = weakref.WeakSet()
-_forking: list[SqliteStore] = []
+# The stores that each forking thread has stopped: several may fork at once, and take turns.
+_forking: dict[int, list[SqliteStore]] = {}
 
 
 def _before_fork() -> None:
-    _forking[:] = sorted(_stores, key=id)
-    for store in _forking:
+    stores = _forking[threading.get_ident()] = sorted(_stores, key=id)
+    for store in stores:
         store.before_fork()
 
 
 def _after_fork(*, in_child: bool) -> None:
-    while _forking:
-        _forking.pop().after_fork(in_child=in_child)
+    for store in reversed(_forking.pop(threading.get_ident())):
+        store.after_fork(in_child=in_child)
+    if in_child:
+        # The other threads are the parent's.
+        _forking.clear()
 
 
 os.register_at_fork(
