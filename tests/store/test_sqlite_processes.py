@@ -373,6 +373,26 @@ def test_threads_that_fork_at_once_leave_no_lock_behind(tmp_path):
     assert run_python(FORKS, tmp_path / "jobs.db") == "[False, False, False, False] {'work': {'QUEUED': 4}}\n"
 
 
+def test_a_fork_while_a_thread_wakes_another_does_not_hang(store):
+    """The lock that it has for that moment is locked in the child for ever."""
+    store.wait(0)
+    with store._notifier._waker._lock:
+        pid = os.fork()
+        if not pid:
+            add(store, a_job(2))
+            os._exit(0)
+    try:
+        until(lambda: os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None)
+    except BaseException:
+        os.kill(pid, signal.SIGKILL)
+        raise
+    finally:
+        _, status = os.waitpid(pid, 0)
+
+    assert status == 0
+    assert all_ids(store) == [1, 2]
+
+
 def test_a_fork_inside_a_batch_leaves_the_batch_to_the_parent(store):
     """The child cannot go on with it, but may use the store."""
 

@@ -57,8 +57,9 @@ class Waker:
             pass
 
     def forget(self) -> None:
-        """Drop the pipe in a forked child, without closing it: it belongs to the parent."""
-        self._lock, self._pipe = threading.Lock(), None
+        """Close the pipe in a forked child, where a thread of the parent may have left the lock locked."""
+        self._lock = threading.Lock()
+        self.close()
 
     def close(self) -> None:
         """Close the pipe; no thread may sleep any more."""

@@ -109,14 +109,18 @@ class SqliteNotifier:
         self.interrupt()
         with self._waiting, self._lock:
             self._tidy()
-            self.abandon()
+            self._waker.close()
+            self._close_sockets()
 
     def abandon(self) -> None:
         """Close the sockets in a forked child; the socket's file stays, as it is the parent's."""
+        self._waker.forget()
+        self._close_sockets()
+
+    def _close_sockets(self) -> None:
         for end in (self._receiver, self._sender):
             if end is not None:
                 end.close()
-        self._waker.close()
         self._forget_folder()
         self._receiver = self._sender = None
 
