@@ -34,6 +34,8 @@ class Watched(MemoryStore):
         super().__init__()
         self.threads: list[threading.Thread] = []
         self.fault: Exception | None = None
+        # The batch after which its thread is interrupted; at most 0: none.
+        self.interrupts = 0
         self.began, self.goes_on = threading.Event(), threading.Event()
         self.goes_on.set()
 
@@ -44,7 +46,11 @@ class Watched(MemoryStore):
         assert self.goes_on.wait(60)
         if self.fault is not None:
             raise self.fault
-        return super().run(fn, blind=blind)
+        result = super().run(fn, blind=blind)
+        self.interrupts -= 1
+        if self.interrupts == 0:
+            raise Interrupted
+        return result
 
 
 @pytest.fixture
@@ -170,6 +176,27 @@ def test_an_interrupt_at_any_step_leaves_the_queue_usable_and_no_job_claimed(ala
             break
         assert monotonic_s() < until_s, running
     line.close()
+
+
+def test_a_thread_that_is_interrupted_leaves_no_other_waiting(line, store):
+    """By a time limit of a library, in a thread that commits for others: these are told of the doubt."""
+    store.began.clear()
+    store.goes_on.clear()
+    with ThreadPoolExecutor(3) as pool:
+        first = pool.submit(line.ask, ADD)
+        assert store.began.wait(60)
+        others = [pool.submit(line.ask, ADD), pool.submit(line.ask, CLAIM)]
+        while len(line._groups[0].waiting) < 2:
+            assert not first.done()
+        store.interrupts = 2
+        store.goes_on.set()
+        errors = [other.exception(60) for other in others]
+        assert len(first.result(60)) == 1
+
+    assert sorted(type(error).__name__ for error in errors) == ["Interrupted", "Unsettled"]
+    # The job that was claimed for it, if the commit was made, is released.
+    for _ in range(3):
+        assert len(line.ask(CLAIM, wait_s=10)) == 1
 
 
 class Undone(MemoryStore):

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..core import commands as c
-from ..core.errors import Closed, StoreError
+from ..core.errors import Closed, StoreError, Unsettled
 from ..store.common.clock import monotonic_s
 from ..store.common.interrupts import may_be_interrupted
 from .done import Done
@@ -129,6 +129,13 @@ class Committer(Submitter):
                 for ticket in tickets:
                     self._commit([ticket])
             return
+        except BaseException:
+            # Raised in this thread by another, such as the time limit of a library; the others wait.
+            doubt = Unsettled("the thread that committed it was interrupted: it may have been done, or not")
+            self._answer([(ticket, doubt) for ticket in tickets])
+            for claimed in done.replies:
+                self._release(claimed)
+            raise
         self._note(done)
         self._answer(list(zip(tickets, done.replies, strict=True)))
 
