@@ -10,7 +10,7 @@ from holdfast.core.errors import Unavailable
 from holdfast.core.job import Job, Place
 from holdfast.queue import lease as queue_lease
 from holdfast.queue.lease import Lease, Renewer
-from holdfast.store.common.clock import monotonic_s
+from holdfast.queue.timers import FEW_ENTRIES, TimerThread
 from holdfast.work.supervisor.leases import Leases
 
 LEASE_MS = 60_000
@@ -42,12 +42,37 @@ def test_a_lease_is_renewed_soon_after_an_outage():
 
     def due_in():
         """Renew, and return when that is due next."""
-        renewer._due.clear()
+        while len(renewer._due):
+            renewer._due.pop()
         renewer._extend([lease])
-        return renewer._due[0][0] - monotonic_s()
+        return renewer._due.wait_s()
 
     assert due_in() <= queue_lease.RETRY_S
     assert due_in() > queue_lease.RETRY_S
+
+
+def test_jobs_that_have_ended_take_no_memory():
+    """However long their leases are; those that are open, and timers that were not cancelled, stay."""
+    connection: Any = Away()
+    renewer, timers = Renewer(connection), TimerThread()
+    held = [Lease(JOB, LEASE_MS) for _ in range(10)]
+    for lease in held:
+        renewer._push(lease)
+    try:
+        kept = timers.after(60, lambda: None)
+        for _ in range(10 * FEW_ENTRIES):
+            lease = Lease(JOB, LEASE_MS)
+            renewer._push(lease)
+            lease.is_open = False
+            timers.after(60, lambda: None).cancel()
+    finally:
+        timers.close()
+
+    assert len(renewer._due) <= FEW_ENTRIES
+    assert len(timers._due) <= FEW_ENTRIES
+    left = [renewer._due.pop()() for _ in range(len(renewer._due))]
+    assert [lease for lease in left if lease in held] == held
+    assert kept in [timers._due.pop() for _ in range(len(timers._due))]
 
 
 def test_a_worker_renews_its_leases_soon_after_an_outage(monkeypatch):

@@ -1,6 +1,5 @@
 """The lease of a claimed job as its holder sees it, and the threads that renew leases and poll for stops."""
 
-import heapq
 import weakref
 from collections.abc import Callable
 from math import inf
@@ -13,7 +12,7 @@ from ..engine import joblog
 from ..engine.connection import Connection
 from ..engine.ticket import Ticket
 from ..store.common.clock import monotonic_s, system_clock
-from .timers import BackgroundThread
+from .timers import BackgroundThread, DueHeap
 
 # How often a process that runs jobs polls whether they should stop.
 STOP_POLL_S = 0.5
@@ -87,6 +86,11 @@ class Lease:
                 self.on_stop()
 
 
+def _is_open(reference: "weakref.ref[Lease]") -> bool:
+    lease = reference()
+    return lease is not None and lease.is_open
+
+
 class Renewer(BackgroundThread):
     """A thread that extends the leases of claimed jobs, each after a third of its length.
 
@@ -100,8 +104,7 @@ class Renewer(BackgroundThread):
     def __init__(self, connection: Connection) -> None:
         super().__init__()
         self._connection = connection
-        self._due: list[tuple[float, int, weakref.ref[Lease]]] = []
-        self._count = 0
+        self._due: DueHeap[weakref.ref[Lease]] = DueHeap(_is_open)
 
     def watch(self, lease: Lease) -> None:
         """Renew a lease from now on."""
@@ -110,17 +113,14 @@ class Renewer(BackgroundThread):
 
     def _push(self, lease: Lease, most_s: float = inf) -> bool:
         """Add a lease, to be renewed in `most_s` at the latest; True if it is the next to be renewed."""
-        self._count += 1
-        entry = (monotonic_s() + min(lease.lease_ms / 3000, most_s), self._count, weakref.ref(lease))
-        heapq.heappush(self._due, entry)
-        return self._due[0] is entry
+        return self._due.push(monotonic_s() + min(lease.lease_ms / 3000, most_s), weakref.ref(lease))
 
     def _loop(self) -> None:
         while True:
             with self._lock:
                 if self._closed:
                     return
-                sleep = self._due[0][0] - monotonic_s() if self._due else None
+                sleep = self._due.wait_s()
                 if sleep is None or sleep > 0:
                     self._changed.wait(sleep)
                     continue
@@ -132,8 +132,8 @@ class Renewer(BackgroundThread):
 
     def _take_due(self) -> list[Lease]:
         leases = []
-        while self._due and self._due[0][0] <= monotonic_s():
-            lease = heapq.heappop(self._due)[2]()
+        while (wait_s := self._due.wait_s()) is not None and wait_s <= 0:
+            lease = self._due.pop()()
             if lease is not None and lease.is_open:
                 leases.append(lease)
         return leases

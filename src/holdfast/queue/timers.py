@@ -3,11 +3,49 @@
 import heapq
 import threading
 from collections.abc import Callable
+from typing import Generic, TypeVar
 
 from ..store.common.clock import monotonic_s
 from ..store.common.interrupts import ServiceThread
 
 Callback = Callable[[], None]
+T = TypeVar("T")
+# With fewer entries, those that are no longer needed are not looked for.
+FEW_ENTRIES = 1_000
+
+
+class DueHeap(Generic[T]):
+    """Items, each with the time at which it is due.
+
+    Most are no longer needed long before that time. These are removed whenever the heap has doubled: it stays
+    as small as what is needed.
+    """
+
+    def __init__(self, is_needed: Callable[[T], bool]) -> None:
+        self._is_needed = is_needed
+        self._entries: list[tuple[float, int, T]] = []
+        self._count, self._most = 0, FEW_ENTRIES
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def push(self, due_s: float, item: T) -> bool:
+        """Add an item; True if it is the next one."""
+        if len(self._entries) >= self._most:
+            self._entries = [entry for entry in self._entries if self._is_needed(entry[2])]
+            heapq.heapify(self._entries)
+            self._most = max(2 * len(self._entries), FEW_ENTRIES)
+        self._count += 1
+        heapq.heappush(self._entries, (due_s, self._count, item))
+        return self._entries[0][2] is item
+
+    def wait_s(self) -> float | None:
+        """How long until the next item is due, 0 or less if it is; None if there is none."""
+        return self._entries[0][0] - monotonic_s() if self._entries else None
+
+    def pop(self) -> T:
+        """Remove the next item."""
+        return heapq.heappop(self._entries)[2]
 
 
 class Timer:
@@ -70,16 +108,13 @@ class TimerThread(BackgroundThread):
 
     def __init__(self) -> None:
         super().__init__()
-        self._due: list[tuple[float, int, Timer]] = []
-        self._count = 0
+        self._due: DueHeap[Timer] = DueHeap(lambda timer: timer.callback is not None)
 
     def after(self, wait_s: float, callback: Callback) -> Timer:
         """Schedule a function to be called after `wait_s` seconds; returns its timer."""
         timer = Timer(callback)
         with self._lock:
-            self._count += 1
-            heapq.heappush(self._due, (monotonic_s() + wait_s, self._count, timer))
-            self._wake(needed=self._due[0][2] is timer)
+            self._wake(needed=self._due.push(monotonic_s() + wait_s, timer))
         return timer
 
     def _loop(self) -> None:
@@ -96,8 +131,8 @@ class TimerThread(BackgroundThread):
     def _next(self) -> Timer | None:
         with self._lock:
             while not self._closed:
-                wait_s = self._due[0][0] - monotonic_s() if self._due else None
+                wait_s = self._due.wait_s()
                 if wait_s is not None and wait_s <= 0:
-                    return heapq.heappop(self._due)[2]
+                    return self._due.pop()
                 self._changed.wait(wait_s)
         return None

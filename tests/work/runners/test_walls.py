@@ -204,10 +204,7 @@ def test_a_result_is_limited(walled):
 
 @pytest.mark.skipif(sys.version_info >= (3, 12), reason="it reads all that node can write")
 def test_a_result_that_is_nested_too_deeply_ends_the_context(walled):
-    """Lists in lists in lists."""
-    nest = "let x = []; for (let n = 0; n < 3000; n++) x = [x]; return x"
-
-    [result] = run(walled, handler("node", nest))
+    [result] = run(walled, handler("node", "let x = []; for (let n = 0; n < 3000; n++) x = [x]; return x"))
 
     assert result.error.startswith("INVALID_RESPONSE")
 

@@ -55,7 +55,7 @@ class ServiceThread:
 
     def __init__(self, run: Callable[[], None], name: str) -> None:
         self._run, self._name = run, name
-        # Whether it was started, unless that was interrupted.
+        # Whether it was started; perhaps not yet if that was interrupted.
         self.is_started = False
         # The thread that runs: 0 before it does, -1 when it has ended.
         self.ident = 0
@@ -94,7 +94,8 @@ class ServiceThread:
         with self._lock:
             if self.ident:
                 return
-            self.ident = threading.get_ident()
+            # Also where the thread that started it was interrupted.
+            self.ident, self.is_started = threading.get_ident(), True
         try:
             self._run()
         finally:
