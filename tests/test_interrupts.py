@@ -1,10 +1,12 @@
 """KeyboardInterrupt at any step of a call that leaves work to another thread: that thread goes on."""
 
+import signal
 import threading
 from typing import Any
 
 import pytest
 
+import holdfast
 from holdfast.core import commands as c
 from holdfast.engine.store_connection import StoreConnection
 from holdfast.queue.timers import TimerThread
@@ -102,3 +104,38 @@ def test_notifications_of_postgresql_go_on(runs):
 
         assert notifier.sent.wait(LONG_S)
         check_returns(notifier.close)
+
+
+@pytest.mark.parametrize("call", ["add", "close"])
+@pytest.mark.parametrize("name", ["memory", "sqlite", "redis"])
+def test_a_signal_handler_during_a_commit_is_refused(name, call, request, tmp_path, monkeypatch):
+    """It would wait for itself. The commit goes on, and the queue can be used and closed after it."""
+    urls = {"memory": lambda: "memory://", "sqlite": lambda: str(tmp_path / "jobs.db")}
+    url = urls[name]() if name in urls else request.getfixturevalue("redis_url")
+    refused: list[type] = []
+    with holdfast.connect(url) as queue:
+        queue.add("work")
+        engine: Any = queue.connection.engine
+        execute = engine.execute
+
+        def handle(*_: object) -> None:
+            try:
+                queue.add("work") if call == "add" else queue.close()
+            except holdfast.WouldBlock as error:
+                refused.append(type(error))
+
+        def struck(commands: Any, done: Any) -> Any:
+            signal.raise_signal(signal.SIGUSR1)
+            return execute(commands, done)
+
+        before = signal.signal(signal.SIGUSR1, handle)
+        try:
+            monkeypatch.setattr(engine, "execute", struck)
+            queue.add("work")
+        finally:
+            monkeypatch.undo()
+            signal.signal(signal.SIGUSR1, before)
+        queue.add("work")
+
+        assert refused == [holdfast.WouldBlock]
+        assert queue.counts() == {"work": {"QUEUED": 3}}

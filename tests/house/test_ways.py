@@ -19,7 +19,7 @@ STORES = {"memory": "", "sqlite": "", "postgres": "postgres_url", "redis": "redi
 # What files on the way use, and what neither decides nor writes anything by itself: records, ids, the clock,
 # pools and drivers, how values are written down.
 USED = re.compile(
-    r"queue/(base|lease)|engine/(done|sysid)|engine/batch/(counters|new_jobs)|engine/commands/adding"
+    r"queue/(base|lease|timers)|engine/(done|sysid)|engine/batch/(counters|new_jobs)|engine/commands/adding"
     r"|core/(ids|job|rank|commands|outcome|answering)|store/common/\w+"
     r"|store/sqlite/(pool|reads|driver_\w+|drivers|guard|wal|notify|statements|lock)|store/memory/\w+|store/(contract|fairness)"
     r"|store/postgres/(locks|reads|pool|connection|counts|notify|statements|starts|fairness)"

@@ -14,7 +14,7 @@ from typing import Any
 from ..core import commands as c
 from ..core.errors import Closed, StoreError, Unsettled
 from ..store.common.clock import monotonic_s
-from ..store.common.interrupts import may_be_interrupted
+from ..store.common.interrupts import call_in_turn, may_be_interrupted
 from .done import Done
 from .engine import Engine
 from .group import Group
@@ -91,8 +91,7 @@ class Committer(Submitter):
         """Commit one command in a thread that may be interrupted; jobs claimed by then are released."""
         done, is_committed = Done(), False
         try:
-            with group.turn:
-                self.engine.execute([command], done)
+            call_in_turn(group.turn, self.engine.execute, [command], done)
             reply, is_committed = done.replies[0], True
         except Exception as error:
             reply = error

@@ -15,6 +15,7 @@ from ..core.notes import LogLine
 from ..core.schedule import Schedule
 from ..core.worker import Worker
 from ..store.common.clock import monotonic_s
+from ..store.common.interrupts import check_not_in_turn
 from . import asks, tracing
 from .answers import RAISED
 from .asks import QueueRequest
@@ -409,6 +410,7 @@ class Queue(BaseQueue):
 
     def close(self) -> None:
         """Close the queue; claimed jobs without an answer are claimable again when their leases expire."""
+        check_not_in_turn()
         session = self._detach_session()
         if session is not None:
             session.close()

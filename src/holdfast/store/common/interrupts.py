@@ -8,12 +8,21 @@ waits for no event, takes the lock of a condition itself, and starts threads by 
 
 import _thread
 import os
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from types import FrameType
+from typing import Any
+
+from ...core.errors import WouldBlock
 
 # The threads that may be interrupted by an exception at any step; the main thread is the first.
 _interruptible: list[int | None] = [threading.main_thread().ident]
+IN_HANDLER = (
+    "a signal handler called the queue during a commit of its own thread, and would wait for it for ever; "
+    "set a flag in the handler, and call the queue when it has returned"
+)
 
 
 def _note_main() -> None:
@@ -40,6 +49,28 @@ def interruptible() -> Iterator[None]:
     finally:
         if outermost:
             _interruptible.remove(thread)
+
+
+def call_in_turn(turn: threading.Lock, function: Callable[..., Any], *values: Any) -> None:
+    """Call a function with a lock, in a thread that may be interrupted."""
+    if turn.locked():
+        check_not_in_turn(turn)
+    with turn:
+        function(*values)
+
+
+def check_not_in_turn(turn: "threading.Lock | None" = None) -> None:
+    """Raise `WouldBlock` in a signal handler that has interrupted `call_in_turn`, with this lock or any.
+
+    It goes on only when the handler has returned. The frames tell that: an interrupt may keep a thread from
+    taking back what it notes about itself.
+    """
+    # Not the frame of the caller, which may be about to take its turn.
+    frame: FrameType | None = sys._getframe(2)
+    while frame is not None:
+        if frame.f_code is call_in_turn.__code__ and turn in (None, frame.f_locals["turn"]):
+            raise WouldBlock(IN_HANDLER)
+        frame = frame.f_back
 
 
 def wake(signal: threading.Lock) -> None:
