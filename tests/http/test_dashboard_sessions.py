@@ -28,6 +28,7 @@ def test_people_sign_in_with_a_token_and_out(serve):
         cookie = reply.headers["set-cookie"]
         value = cookie.partition(";")[0]
         inside = client.get("/jobs", Cookie=value)
+        pushed = send(client, "/sign-out", "", {"Cookie": value, "Origin": "http://evil.example"})
         out = send(client, "/sign-out", "", {"Cookie": value})
 
     assert (away.status, away.headers["location"]) == (303, "/sign-in?next=%2Fjobs%3Fq%3Dstate%3Afailed")
@@ -37,6 +38,7 @@ def test_people_sign_in_with_a_token_and_out(serve):
     assert "SameSite=strict" in cookie
     assert secret not in cookie
     assert inside.status == 200
+    assert (pushed.status, "set-cookie" in pushed.headers) == (403, False)
     assert "Max-Age=0" in out.headers["set-cookie"]
 
 

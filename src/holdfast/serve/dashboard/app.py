@@ -259,6 +259,10 @@ class Dashboard:
         return response
 
     async def _close_session(self, request: Request) -> Response:
+        try:
+            check_origin(request)
+        except HoldfastError as error:
+            return _problem(request, error, None)
         base = request.scope.get("root_path", "")
         response = RedirectResponse(f"{base}/sign-in", 303, HEADERS)
         response.delete_cookie(COOKIE, path=f"{base}/")

@@ -111,7 +111,10 @@ def message_of(error: psycopg.Error) -> str:
 
 
 _REFUSED = "{where} does not accept the user and password ({text}); check the address"
-_OLD = "{where}: the schema has another version ({text}); run holdfast migrate, or holdfast doctor"
+_OLD = (
+    "{where}: the schema has another version, or its tables were removed ({text}); holdfast migrate brings "
+    "an older one up to date, and makes an empty store where there is none"
+)
 # Exception classes; for failed connections, which have only a text, words in it; and our error with its text.
 _TABLE: tuple[
     tuple[tuple[type[psycopg.Error], ...], tuple[str, ...], type[HoldfastError], str],

@@ -81,7 +81,7 @@ def _store_error(fault: SqliteFault, path: Path) -> HoldfastError:
     if kind == CANTOPEN:
         return cannot_open(path, fault.text)
     if kind in (BUSY, LOCKED):
-        return Unavailable(f"{path} is locked by somebody else ({fault.text}); try again")
+        return Unavailable(f"{path} is locked by another program ({fault.text}); try again")
     if kind == TOOBIG:
         return TooLarge("data", fault.text, needed="smaller")
     if kind == IOERR:
@@ -94,7 +94,7 @@ def _borrow_error(fault: SqliteFault, path: Path) -> HoldfastError | None:
     if not fault.code:
         return BadInput("connection", fault.text, needed="open, and used by one thread at a time")
     if fault.code & 0xFF in (BUSY, LOCKED):
-        text = "somebody else has written since your transaction began, or is writing"
+        text = "another connection has written since your transaction began, or is writing"
         return Unavailable(f"{path}: {text}; roll it back, and begin with BEGIN IMMEDIATE")
     return None
 
