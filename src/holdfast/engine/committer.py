@@ -5,7 +5,8 @@
     coroutine   ask_async ────────────────────────────────────────┴─▶ the waiter's thread ──▶ the first group
 
 If a store can run several commits at once, there are several groups. The verbs of a job's holder go to the
-group of that job, so that they stay in order; an add or a claim goes to a free group.
+group of that job, so that they stay in order; an add or a claim goes to a free group. Many answers of a
+worker have a thread of their own (`AnswerThread`): they and its claims wait for the server at the same time.
 """
 
 from collections.abc import Callable, Sequence
@@ -17,10 +18,14 @@ from ..store.common.clock import monotonic_s
 from ..store.common.interrupts import call_in_turn, may_be_interrupted
 from .done import Done
 from .engine import Engine
-from .group import Group
+from .group import AnswerThread, Group
 from .submitter import Submitter
 from .ticket import Ticket, deliver
 from .waiter import Waiter
+
+# From this many answers on they are committed beside claims. Fewer may be those of jobs with a limit, whose
+# next claim needs them.
+MANY_ANSWERS = 50
 
 
 class Committer(Submitter):
@@ -39,10 +44,13 @@ class Committer(Submitter):
     ) -> None:
         self.engine = engine
         self._divert, self._after = divert, after
-        self._groups = [Group(self._commit) for _ in range(engine.store.capabilities.parallel_commits)]
+        capabilities = engine.store.capabilities
+        self._groups = [Group(self._commit) for _ in range(capabilities.parallel_commits)]
         # Set if there is only one.
         self._group = self._groups[0] if len(self._groups) == 1 else None
         self._waiter = Waiter(engine, self._groups[0], self._answer)
+        beside = self._groups[1:] or ([Group(self._commit)] if capabilities.answers_beside else [])
+        self._answers = AnswerThread(beside[0]) if beside else None
         self._closed = False
 
     def ask(self, command: c.Command, *, wait_s: float = 0.0) -> Any:
@@ -71,8 +79,14 @@ class Committer(Submitter):
         self.submit_all([ticket])
 
     def submit_all(self, tickets: Sequence[Ticket]) -> None:
-        """Submit several commands, which are committed in order; after `close` they get an error."""
-        if not self._waiter.put(tickets):
+        """Submit several commands, which are committed in order; after `close` they get an error.
+
+        Many answers of a worker are committed beside its other commands, if the store can do that.
+        """
+        thread: Waiter | AnswerThread = self._waiter
+        if self._answers is not None and _are_many_answers(tickets):
+            thread = self._answers
+        if not thread.put(tickets):
             late = Closed()
             self._answer([(ticket, late) for ticket in tickets])
 
@@ -187,6 +201,8 @@ class Committer(Submitter):
         if self._closed:
             return
         self._closed = True
+        if self._answers is not None:
+            self._answers.close()
         self._waiter.close()
         # Wait for the commits that are running.
         for group in self._groups:
@@ -196,3 +212,12 @@ class Committer(Submitter):
         finally:
             for group in self._groups:
                 group.turn.release()
+
+
+def _are_many_answers(tickets: Sequence[Ticket]) -> bool:
+    count = 0
+    for ticket in tickets:
+        if type(ticket.command) is not c.AnswerAll:
+            return False
+        count += len(ticket.command.answers)
+    return count >= MANY_ANSWERS

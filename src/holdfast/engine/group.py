@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 
 from ..core import commands as c
 from ..core.bounds import BATCH_BYTES, BATCH_JOBS
+from ..store.common.interrupts import ServiceThread, wake
 from .ticket import Ticket
 
 
@@ -91,3 +92,45 @@ class Group:
             self.waiting[0].wake()
         except IndexError:
             pass
+
+
+class AnswerThread:
+    """A thread that commits the answers of workers, while the waiter's thread commits their claims.
+
+    Both wait for a server most of the time. One after the other they would keep the worker waiting for both.
+    """
+
+    def __init__(self, group: Group) -> None:
+        self._group = group
+        self._inbox: deque[Ticket] = deque()
+        self._closed = False
+        # The lock that the thread waits for.
+        self._signal = threading.Lock()
+        self._signal.acquire()
+        self._thread = ServiceThread(self._loop, "holdfast-answers")
+        self._lock = threading.Lock()
+
+    def put(self, tickets: Sequence[Ticket]) -> bool:
+        """Submit tickets; False if it is closed."""
+        with self._lock:
+            if self._closed:
+                return False
+            self._inbox.extend(tickets)
+            self._thread.start()
+        wake(self._signal)
+        return True
+
+    def close(self) -> None:
+        """Commit what is pending, and end the thread."""
+        with self._lock:
+            self._closed = True
+            if not self._thread.is_started:
+                return
+        wake(self._signal)
+        self._thread.join()
+
+    def _loop(self) -> None:
+        while not self._closed or self._inbox:
+            if not self._inbox:
+                self._signal.acquire()
+            self._group.commit_all(take(self._inbox))

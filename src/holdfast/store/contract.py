@@ -364,6 +364,8 @@ class Capabilities(NamedTuple):
 
     # How many commits of one process may be in progress at once.
     parallel_commits: int = 1
+    # Whether one more may be if it is of a worker's answers, so that claims need not wait for it.
+    answers_beside: bool = False
     # Whether `run` sends a blind batch in one message.
     sends_blind: bool = False
     # Whether reads send nothing to a server, so that a process may read often.

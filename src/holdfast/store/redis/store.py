@@ -63,7 +63,7 @@ REMEMBERED = 10_000
 class RedisStore:
     """A store under one prefix of a Redis database; `url.Address` says what `durability` promises."""
 
-    capabilities = Capabilities()
+    capabilities = Capabilities(answers_beside=True)
 
     def __init__(
         self,
@@ -309,7 +309,7 @@ class RedisStore:
             if job is not None and job.owner:
                 held[job_id] = (stamp, job)
             elif job_id in held:
-                del held[job_id]
+                held.pop(job_id, None)
 
     def _give_back(self, txn: RedisTxn) -> None:
         try:

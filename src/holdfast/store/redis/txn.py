@@ -168,10 +168,12 @@ class RedisTxn(RedisReads):
         """
         seen, written, held = self.seen, self.written.jobs, self._held
         unseen = [id for id in versions if id not in written and id not in seen.jobs]
-        known = [id for id in unseen if id in held and held[id][1].version == versions[id]]
+        # Another commit of this process may remove one meanwhile.
+        found = {id: held.get(id) for id in unseen}
+        known = {id: one for id, one in found.items() if one is not None and one[1].version == versions[id]}
         if known:
-            seen.jobs |= {id: held[id][1] for id in known}
-            seen.stamps |= {id: held[id][0] for id in known}
+            seen.jobs |= {id: job for id, (_, job) in known.items()}
+            seen.stamps |= {id: stamp for id, (stamp, _) in known.items()}
         if len(known) < len(unseen):
             self.fetch(unseen)
         for id, version in versions.items():

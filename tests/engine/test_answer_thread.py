@@ -1,0 +1,125 @@
+"""Many answers of a worker are committed beside its claims, where the store can do that."""
+
+import pytest
+
+from holdfast.core import commands as c
+from holdfast.core.errors import Closed, LeaseLost
+from holdfast.core.job import State
+from holdfast.engine.committer import MANY_ANSWERS, Committer
+from holdfast.engine.engine import Engine
+from holdfast.engine.ticket import Ticket
+from holdfast.store.contract import Capabilities
+from holdfast.store.memory.store import MemoryStore
+from tests.engine.test_group import Several
+
+CLAIM = c.Claim(tasks=("work",), limit=1_000, lease_ms=60_000)
+
+
+class Apart(Several):
+    """One batch at a time, and answers beside it; one batch takes its time before it begins."""
+
+    capabilities = Capabilities(answers_beside=True)
+
+
+@pytest.fixture
+def store():
+    return Apart()
+
+
+@pytest.fixture
+def line(store):
+    line = Committer(Engine(store, rng=lambda: 0.5))
+    yield line
+    store.goes_on.set()
+    line.close()
+
+
+def test_many_answers_do_not_wait_for_a_claim(store, line):
+    check_answers_beside_a_claim(store, line)
+
+
+def test_nor_where_several_commits_may_be_made_at_once():
+    """One of them is for answers then."""
+    store = Several()
+    line = Committer(Engine(store, rng=lambda: 0.5))
+    check_answers_beside_a_claim(store, line)
+    line.close()
+
+
+def check_answers_beside_a_claim(store, line):
+    answers = claim_and_answer(line, MANY_ANSWERS)
+    claim = begin_slow_claim(store, line)
+
+    line.submit(answers)
+
+    assert {job.ended for job in line.reply_of(answers)} == {State.FINISHED}
+    assert not claim.answered
+    store.goes_on.set()
+    assert line.reply_of(claim) == []
+
+
+def test_few_answers_come_after_the_claim(store, line):
+    """They may be those of jobs with a limit: together with the next claim they are one commit."""
+    answers = claim_and_answer(line, MANY_ANSWERS - 1)
+    begin_slow_claim(store, line)
+
+    line.submit(answers)
+
+    answers.wait()
+    assert not answers.answered
+    store.goes_on.set()
+    assert len(line.reply_of(answers)) == MANY_ANSWERS - 1
+
+
+def test_answers_with_other_commands_keep_their_order(store, line):
+    answers = claim_and_answer(line, MANY_ANSWERS)
+    begin_slow_claim(store, line)
+
+    release = Ticket(c.Release(hold=answers.command.answers[0].hold))
+    line.submit_all([release, answers])
+
+    store.goes_on.set()
+    assert not isinstance(line.reply_of(release), BaseException)
+    first, *others = line.reply_of(answers)
+    assert isinstance(first, LeaseLost)
+    assert {job.ended for job in others} == {State.FINISHED}
+
+
+def test_pending_answers_are_committed_by_close(store, line):
+    answers = claim_and_answer(line, MANY_ANSWERS)
+    store.goes_on.set()
+
+    line.submit(answers)
+    line.close()
+
+    assert len(line.reply_of(answers)) == MANY_ANSWERS
+    late = Ticket(answers.command)
+    line.submit(late)
+    assert isinstance(line.reply_of(late), Closed)
+
+
+def test_a_store_without_a_server_has_no_thread_for_answers():
+    line = Committer(Engine(MemoryStore(), rng=lambda: 0.5))
+    answers = claim_and_answer(line, MANY_ANSWERS)
+
+    line.submit_all([answers, claim := Ticket(CLAIM)])
+
+    assert line.reply_of(claim) == []
+    assert answers.answered
+    line.close()
+
+
+def claim_and_answer(line, count):
+    """A ticket with the answers of this many claimed jobs."""
+    line.ask(c.Add(jobs=(c.NewJob(task="work"),) * count))
+    held = tuple(one.job for one in line.ask(CLAIM))
+    return Ticket(c.AnswerAll(answers=tuple(c.Answer(hold=c.hold_of(job)) for job in held), held=held))
+
+
+def begin_slow_claim(store, line):
+    """A claim whose commit has begun, and does not end before `store.goes_on`."""
+    store.slow = True
+    claim = Ticket(CLAIM)
+    line.submit(claim)
+    assert store.began.wait(60)
+    return claim
