@@ -62,6 +62,10 @@ class Passing:
         """Passed on."""
         self.store.interrupt()
 
+    def stop_retrying(self) -> None:
+        """Passed on."""
+        self.store.stop_retrying()
+
     def appear(self, name: str) -> bool:
         """Be seen by all who share the store."""
         return self.store.appear(name)

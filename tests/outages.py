@@ -7,6 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import holdfast
+from holdfast.core.errors import Unavailable
+from holdfast.store.common.clock import monotonic_s
 
 
 class Heard(logging.Handler):
@@ -33,3 +35,15 @@ def first_add_waits(url: str, heard: Heard, then: Callable[[], Any]) -> str:
     assert waiting.startswith("trying again for 30 s: ")
     assert back.endswith("answers again")
     return waiting
+
+
+def close_during_an_outage(url: str, heard: Heard) -> None:
+    """Close a queue while an add waits for a server that is away: both end soon, not after 30 s."""
+    queue = holdfast.connect(url)
+    with ThreadPoolExecutor(1) as pool:
+        adding = pool.submit(queue.add, "work")
+        assert heard.first.wait(30), "nothing was logged"
+        began_s = monotonic_s()
+        queue.close()
+        assert isinstance(adding.exception(60), Unavailable)
+    assert monotonic_s() - began_s < 15

@@ -11,7 +11,7 @@ import holdfast
 from holdfast.store.common.outage import UnknownHost
 from holdfast.store.postgres.store import PostgresStore
 from holdfast.testing.stores.making import a_job, add
-from tests.outages import first_add_waits
+from tests.outages import close_during_an_outage, first_add_waits
 from tests.queue_suite.tools import until
 from tests.servers import postgres_or_skip
 from tests.work.conftest import Bench, lines_of
@@ -22,6 +22,14 @@ def test_a_first_add_waits_for_a_server_that_is_down(server, heard):
     server.stop()
 
     assert "cannot be reached" in first_add_waits(server.url(), heard, server.start)
+
+
+def test_closing_a_queue_ends_calls_that_wait_for_the_server(server, heard):
+    server.stop()
+    try:
+        close_during_an_outage(server.url(), heard)
+    finally:
+        server.start()
 
 
 def test_a_first_add_waits_for_a_server_that_starts(heard):

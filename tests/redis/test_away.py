@@ -8,9 +8,10 @@ import redis
 
 import holdfast
 from holdfast.queue.queue import Queue
+from holdfast.store.common.clock import monotonic_s
 from holdfast.store.redis.store import RedisStore
 from holdfast.testing.stores.making import a_job, add
-from tests.outages import first_add_waits
+from tests.outages import close_during_an_outage, first_add_waits
 from tests.queue_suite.tools import until
 from tests.work.conftest import Bench, lines_of
 
@@ -23,6 +24,14 @@ def test_a_first_add_waits_for_a_server_that_is_down(server, heard):
     server.kill()
 
     assert "cannot be reached" in first_add_waits(server.url("away"), heard, server.start)
+
+
+def test_closing_a_queue_ends_calls_that_wait_for_the_server(server, heard):
+    server.kill()
+    try:
+        close_during_an_outage(server.url("away"), heard)
+    finally:
+        server.start()
 
 
 @pytest.mark.parametrize("server", [SLOW_TO_LOAD], indirect=True)
@@ -158,4 +167,23 @@ def test_a_worker_waits_for_a_server_that_is_down(tmp_path, server):
 
         assert bench.queue.add("double", {"n": 1}).result(wait=60) == 2
     finally:
+        bench.close()
+
+
+def test_a_worker_stops_while_its_server_is_down(tmp_path, server):
+    """After some seconds, not after three times the patience of its calls, and it says so."""
+    bench = Bench(tmp_path, server.url("stop"))
+    worker = bench.start()
+    assert bench.queue.add("double", {"n": 1}).result(wait=60) == 2
+    server.kill()
+    try:
+        began_s = monotonic_s()
+        worker.terminate()
+        _, said = worker.communicate(timeout=60)
+
+        assert worker.returncode == 0
+        assert monotonic_s() - began_s < 25
+        assert "a store did not answer in time" in said
+    finally:
+        server.start()
         bench.close()

@@ -201,6 +201,7 @@ class Committer(Submitter):
         if self._closed:
             return
         self._closed = True
+        self.engine.store.stop_retrying()
         if self._answers is not None:
             self._answers.close()
         self._waiter.close()

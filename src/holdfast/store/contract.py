@@ -424,6 +424,9 @@ class Store(Protocol):
     def interrupt(self) -> None:
         """Wake this process's own `wait`, or its next one."""
 
+    def stop_retrying(self) -> None:
+        """The store will be closed: its calls wait for an unavailable server only a few seconds more."""
+
     def appear(self, name: str) -> bool:
         """Announce this process under a unique name until the store is closed or the process ends.
 

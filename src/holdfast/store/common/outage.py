@@ -6,12 +6,15 @@ ReadOnly       the server is a replica: likewise, as another server may be about
 """
 
 import logging
+from math import inf
 from time import sleep
 
 from ...core.errors import StoreError, Unavailable, Unsettled
 from .clock import monotonic_s
 
 FIRST_NAP_S, LONGEST_NAP_S = 0.02, 0.5
+# How long calls are retried when their store will be closed.
+CLOSING_S = 3.0
 # Resolver messages for a name that does not exist. "Temporary failure" is not one of them.
 UNKNOWN_HOST = ("Name or service not known", "nodename nor servname", "No address associated")
 
@@ -40,6 +43,12 @@ class Outages:
     def __init__(self, shown: str) -> None:
         self._shown = shown
         self._is_logged = False
+        # When all calls give up because the store will be closed.
+        self.until_s = inf
+
+    def end_soon(self) -> None:
+        """Let all calls give up in a few seconds."""
+        self.until_s = monotonic_s() + CLOSING_S
 
     def log_outage(self, error: Exception, patience_s: float) -> None:
         """Log that calls are retried, once per outage."""
@@ -65,7 +74,11 @@ class RetryPeriod:
     @property
     def is_over(self) -> bool:
         """Whether the time for retries has passed."""
-        return monotonic_s() >= self._until_s
+        return monotonic_s() >= self._end_s
+
+    @property
+    def _end_s(self) -> float:
+        return min(self._until_s, self._outages.until_s)
 
     def sleep(self, error: Exception) -> None:
         """Sleep until the next retry; raise the error if the time for retries has passed."""
@@ -74,7 +87,7 @@ class RetryPeriod:
 
     def sleep_if_time_is_left(self, error: Exception) -> bool:
         """Sleep until the next retry; return False at once if the time for retries has passed."""
-        if monotonic_s() + self._nap_s >= self._until_s:
+        if monotonic_s() + self._nap_s >= self._end_s:
             return False
         if self._nap_s >= LONGEST_NAP_S:
             # Not before: after a mere disconnect the next retry succeeds.

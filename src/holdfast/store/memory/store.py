@@ -90,6 +90,9 @@ class MemoryStore:
             # No `wait` since the last interrupt.
             pass
 
+    def stop_retrying(self) -> None:
+        """Nothing to do: there is no server."""
+
     def appear(self, name: str) -> bool:
         """Announce a name within this process."""
         self._data.here.add(name)

@@ -414,6 +414,10 @@ class PostgresStore:
         """Wake up this store's own `wait`, or the next one."""
         self._listener.interrupt()
 
+    def stop_retrying(self) -> None:
+        """See `Store.stop_retrying`."""
+        self._outages.end_soon()
+
     def appear(self, name: str) -> bool:
         """Announce a name by a session lock, until closed; False behind a pooler."""
         with translated(self.address):
@@ -438,10 +442,8 @@ class PostgresStore:
             if self._closed:
                 return
             self._closed = True
-        self._notifier.close()
-        self._listener.close()
-        self._presence.close()
-        self.pool.close()
+        for part in (self._notifier, self._listener, self._presence, self.pool):
+            part.close()
 
     def __del__(self) -> None:
         if not getattr(self, "_closed", True):

@@ -373,6 +373,10 @@ class RedisStore:
         """Wake up this store's own `wait`, or the next one."""
         self._listener.interrupt()
 
+    def stop_retrying(self) -> None:
+        """See `Store.stop_retrying`."""
+        self._outages.end_soon()
+
     def appear(self, name: str) -> bool:
         """Announce a name by a key that expires, and is renewed while this process waits or commits."""
         try:

@@ -102,6 +102,11 @@ class Shard:
         if self._store is not None:
             self._store.interrupt()
 
+    def stop_retrying(self) -> None:
+        """See `Store.stop_retrying`."""
+        if self._store is not None:
+            self._store.stop_retrying()
+
     def appear(self, name: str) -> bool:
         """See `Store.appear`; `Unavailable` while the shard is down."""
         return self._guarded(lambda store: store.appear(name))

@@ -136,6 +136,11 @@ class ShardedStore:
         """Wake `wait`."""
         self._woken.set()
 
+    def stop_retrying(self) -> None:
+        """See `Store.stop_retrying`."""
+        for shard in self.shards:
+            shard.stop_retrying()
+
     def appear(self, name: str) -> bool:
         """Announce a name in all shards that are up; False if one of them cannot."""
         seen: list[bool] = []

@@ -314,6 +314,9 @@ class SqliteStore:
         """Wake up this store's own `wait`, or the next one."""
         self._notifier.interrupt()
 
+    def stop_retrying(self) -> None:
+        """Nothing to do: there is no server."""
+
     def appear(self, name: str) -> bool:
         """Announce a name to the other stores of the file, which is opened first: it may not exist."""
         with self._pool.lock, faults(self._driver, self.path):

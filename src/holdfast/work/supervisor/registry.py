@@ -35,6 +35,8 @@ STOP_CHECK_S = 60.0
 RETRY_S = 1.0
 # How long a worker that has one of its stores waits for the others before it claims.
 OTHERS_S = 2.0
+# How long a stopping worker waits for the removal of its entries.
+DISMISS_S = 3.0
 
 
 class StoreEntry:
@@ -211,10 +213,16 @@ class Registry:
                 logged = str(error)
 
     async def unregister(self) -> None:
-        """Remove the entries."""
+        """Remove the entries. In a store that does not answer an entry stays until it expires."""
         for one in self._entering:
             one.cancel()
-        await self._in_each(lambda entry: entry.dismiss(self._worker))
+        try:
+            async with asyncio.timeout(DISMISS_S):
+                await self._in_each(lambda entry: entry.dismiss(self._worker))
+        except TimeoutError:
+            self._log(
+                "the registry of workers: a store did not answer in time, and may list this worker still"
+            )
 
 
 def new_worker(*, processes: int, threads: int, health: str, now_ms: int) -> Worker:
