@@ -339,6 +339,13 @@ def test_a_time_zone_without_a_time_is_refused(queue: Queue) -> None:
             """Nothing."""
 
 
+def test_a_task_whose_schedule_was_refused_can_be_declared_again(queue: Queue) -> None:
+    with pytest.raises(BadInput, match="cron minute"):
+        queue.task("tick", cron="61 * * * *")(lambda: None)
+
+    assert queue.task("tick", cron="1 * * * *")(lambda: None).name == "tick"
+
+
 def test_a_task_with_arguments_is_scheduled_by_a_prepared_call(queue: Queue, clock: MovedClock) -> None:
     """With the options of the call."""
 

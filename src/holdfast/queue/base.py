@@ -202,6 +202,10 @@ class BaseQueue:
         self.task_defaults[self.tenant, task.name] = task.defaults
         return task
 
+    def _forget_task(self, name: str) -> None:
+        """Undo `_make_task`: the name is free for another try."""
+        del self.tasks[name], self.task_defaults[self.tenant, name]
+
     def _read_result(self, task: str, body: Body | None) -> Any:
         known = self.tasks.get(task)
         return decode(body) if known is None else known.read_result(body)

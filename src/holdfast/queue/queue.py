@@ -402,8 +402,12 @@ class Queue(BaseQueue):
         def decorate(function: Callable[..., Any]) -> Task[..., Any]:
             task: Task[..., Any] = self._make_task(Task, function, options)
             if any(value is not None for value in when.values()):
-                task.signature.check_optional("a schedule")
-                self.schedule(task.name, task, **when)
+                try:
+                    task.signature.check_optional("a schedule")
+                    self.schedule(task.name, task, **when)
+                except BaseException:
+                    self._forget_task(task.name)
+                    raise
             return task
 
         return decorate if function is None else decorate(function)
