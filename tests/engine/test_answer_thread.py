@@ -7,6 +7,7 @@ from holdfast.core.errors import Closed, LeaseLost
 from holdfast.core.job import State
 from holdfast.engine.committer import MANY_ANSWERS, Committer
 from holdfast.engine.engine import Engine
+from holdfast.engine.group import MOST_WAITING
 from holdfast.engine.ticket import Ticket
 from holdfast.store.contract import Capabilities
 from holdfast.store.memory.store import MemoryStore
@@ -56,6 +57,25 @@ def check_answers_beside_a_claim(store, line):
     assert not claim.answered
     store.goes_on.set()
     assert line.reply_of(claim) == []
+
+
+def test_answers_that_pile_up_come_before_the_next_claim(store, line):
+    """Otherwise a worker would claim and run without end what a slow store cannot answer."""
+    first, many, more = (
+        claim_and_answer(line, count) for count in (MANY_ANSWERS, MOST_WAITING, MANY_ANSWERS)
+    )
+    store.slow = True
+    line.submit(first)
+    assert store.began.wait(60)
+
+    line.submit(many)
+    line.submit_all([more])
+
+    assert len(line.reply_of(more)) == MANY_ANSWERS
+    assert not first.answered
+    assert not many.answered
+    store.goes_on.set()
+    assert [len(line.reply_of(one)) for one in (first, many)] == [MANY_ANSWERS, MOST_WAITING]
 
 
 def test_few_answers_come_after_the_claim(store, line):

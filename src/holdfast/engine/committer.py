@@ -84,7 +84,7 @@ class Committer(Submitter):
         Many answers of a worker are committed beside its other commands, if the store can do that.
         """
         thread: Waiter | AnswerThread = self._waiter
-        if self._answers is not None and _are_many_answers(tickets):
+        if self._answers is not None and self._answers.has_room and _are_many_answers(tickets):
             thread = self._answers
         if not thread.put(tickets):
             late = Closed()

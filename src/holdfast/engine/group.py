@@ -18,6 +18,9 @@ from ..core.bounds import BATCH_BYTES, BATCH_JOBS
 from ..store.common.interrupts import ServiceThread, wake
 from .ticket import Ticket
 
+# How many answers may wait in an `AnswerThread`. More would all be lost with the process, and run again.
+MOST_WAITING = 1_000
+
 
 def count_of(command: c.Command) -> int:
     """The number of jobs or items of a command."""
@@ -98,11 +101,14 @@ class AnswerThread:
     """A thread that commits the answers of workers, while the waiter's thread commits their claims.
 
     Both wait for a server most of the time. One after the other they would keep the worker waiting for both.
+    If it falls behind, `has_room` is False: then answers are for the waiter, which claims only after them.
     """
 
     def __init__(self, group: Group) -> None:
         self._group = group
         self._inbox: deque[Ticket] = deque()
+        # How many answers are in it.
+        self._waiting = 0
         self._closed = False
         # The lock that the thread waits for.
         self._signal = threading.Lock()
@@ -116,9 +122,15 @@ class AnswerThread:
             if self._closed:
                 return False
             self._inbox.extend(tickets)
+            self._waiting += sum([count_of(ticket.command) for ticket in tickets])
             self._thread.start()
         wake(self._signal)
         return True
+
+    @property
+    def has_room(self) -> bool:
+        """Whether few answers wait for the commit that is in progress."""
+        return self._waiting < MOST_WAITING
 
     def close(self) -> None:
         """Commit what is pending, and end the thread."""
@@ -133,4 +145,7 @@ class AnswerThread:
         while not self._closed or self._inbox:
             if not self._inbox:
                 self._signal.acquire()
-            self._group.commit_all(take(self._inbox))
+            with self._lock:
+                tickets = take(self._inbox)
+                self._waiting -= sum([count_of(ticket.command) for ticket in tickets])
+            self._group.commit_all(tickets)
