@@ -18,7 +18,7 @@ from ..core.bounds import BATCH_BYTES, BATCH_JOBS
 from ..store.common.interrupts import ServiceThread, wake
 from .ticket import Ticket
 
-# How many answers may wait in an `AnswerThread`. More would all be lost with the process, and run again.
+# How many answers may wait in an `AnswerThread`: if the process is killed, their jobs run again.
 MOST_WAITING = 1_000
 
 
