@@ -42,16 +42,30 @@ def test_a_limit_does_not_run_before_the_handler_starts(queue: Queue, clock: Mov
 
 
 def test_a_lease_that_runs_out_before_the_start_is_no_loss(queue: Queue, clock: MovedClock) -> None:
-    """Its worker is gone, and had not begun it; from then on it runs beside few others."""
+    """Its worker is gone, and had not begun it; from then on it runs beside few others, always as many."""
     added = queue.add("work", losses=2)
+    limits = set()
     for _ in range(3):
         _claimed(queue)
         clock.advance(LEASE_MS)
         upkeep(queue)
+        limits.add(added.get().crowd_limit)
 
-    job = added.get()
-    assert (job.state, job.losses) == (State.QUEUED, 0)
-    assert job.crowd_limit > 0
+    assert (added.get().state, added.get().losses) == (State.QUEUED, 0)
+    assert limits == {16}
+
+
+def test_a_suspect_whose_process_died_runs_beside_half_as_many(queue: Queue, clock: MovedClock) -> None:
+    """Its start was committed before, so it may have killed the process."""
+    added = queue.add("work")
+    limits = []
+    for _ in range(6):
+        _extended(queue, _claimed(queue), 0)
+        clock.advance(LEASE_MS)
+        upkeep(queue)
+        limits.append(added.get().crowd_limit)
+
+    assert limits == [16, 8, 4, 2, 1, 1]
 
 
 def test_a_lease_that_runs_out_after_the_start_is_a_loss(queue: Queue, clock: MovedClock) -> None:

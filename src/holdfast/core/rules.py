@@ -219,9 +219,12 @@ def lapse(job: Job, *, now_ms: int) -> Job:
     """The lease expired, or the process died: run again, up to `max_losses` (0: no limit).
 
     A job that had not started is not lost. In both cases it becomes a suspect, which runs beside few others:
-    one of the jobs of the process may have killed it.
+    one of the jobs of the process may have killed it. A suspect that had not started did not: its start is
+    committed before its handler gets it.
     """
-    beside = max(job.crowd_limit // 2, 1) if job.crowd_limit else SUSPECT_CROWD
+    beside = job.crowd_limit or SUSPECT_CROWD
+    if job.crowd_limit and job.started_at:
+        beside = max(job.crowd_limit // 2, 1)
     job = replace(job, losses=job.losses + (1 if job.started_at else 0), crowd_limit=beside)
     if _cancel_takes_effect(job):
         return _done(job, State.CANCELLED, now_ms=now_ms, reason="cancelled")
