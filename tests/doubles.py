@@ -103,6 +103,7 @@ class Door(Passing):
         super().__init__(shared.store)
         self._shared = shared
         self._woken = threading.Event()
+        self._told = False
         self.heeds_ends = True
         shared.doors.add(self)
 
@@ -119,15 +120,17 @@ class Door(Passing):
         result = self.store.run(noted, blind=blind)
         for door in self._shared.doors - {self} if wake else ():
             if wake == JOBS or door.heeds_ends:
+                door._told = True
                 door.interrupt()
         return result
 
     def wait(self, timeout_s: float, *, ends: bool = True) -> bool:
         """Sleep until somebody at another door changed something, or until interrupted."""
         self.heeds_ends = ends
-        woken = self._woken.wait(timeout_s)
+        self._woken.wait(timeout_s)
         self._woken.clear()
-        return woken
+        told, self._told = self._told, False
+        return told
 
     def interrupt(self) -> None:
         """Wake whoever waits at this door."""

@@ -50,6 +50,8 @@ class Waiter:
         self._look = self._rung = False
         # Whether the last try of waiting claims found jobs, and whether the next must be a read first.
         self._has_found = self._must_read = False
+        # Whether the last answers made a job claimable, as those of jobs with a limit do.
+        self._answers_bring = False
         self._ended: deque[set[int]] = deque()
         # Whether a caller or listener waits for commits; and whether the thread sleeps in `store.wait`.
         self.is_watching = self._sleeps_in_store = False
@@ -185,7 +187,9 @@ class Waiter:
         if look:
             # Reset before the claims: a later commit is handled in the next round.
             self._look = False
+        answers = any(isinstance(ticket.command, c.AnswerAll) for ticket in writes)
         brings = any(isinstance(ticket.command, BRINGING) for ticket in writes)
+        brings = brings or (answers and self._answers_bring)
         waiting: list[Ticket] = []
         if self._claims and (brings or self._may_find_jobs(look=look, rung=rung, busy=bool(writes))):
             # First come, first served: the claims that have waited longest come first.
@@ -194,6 +198,8 @@ class Waiter:
             self._group.commit_all([*waiting, *writes])
         if waiting and not writes:
             self._has_found = any(ticket.answered for ticket in waiting)
+        if answers:
+            self._answers_bring = any(ticket.answered for ticket in waiting) if waiting else self._look
         ended: set[int] = set()
         while self._ended:
             ended |= self._ended.popleft()
@@ -209,28 +215,27 @@ class Waiter:
         """Whether waiting claims may find a job.
 
         After a wake-up by another process a read tells whether there is a job to claim: if all waiting claims
-        took the write lock instead, adds would lose most of their speed. If the last wake-up brought jobs,
-        this one probably does too: then the read comes after the claim.
+        took the write lock instead, adds would lose most of their speed. If there is something to commit
+        anyway, or the last wake-up brought jobs and this one probably does too, the claim comes first. The
+        read comes after it, when there is nothing to commit: rows without a due time, such as chores, may
+        have changed too.
         """
-        due = self._is_due()
-        if not (rung or self._must_read):
-            return look or due
-        self._must_read = rung and self._has_found and not (busy or self._must_read)
-        if self._must_read:
+        writes = busy or look or self._is_due()
+        if rung and (writes or (self._has_found and not self._must_read)):
+            self._must_read = True
             return True
-        if not (busy or look or due):
-            try:
-                found = self._engine.claim_hint([ticket.command for ticket in self._claims])
-            except Exception:
-                # The claim gets the same error, and has a caller to raise it.
-                return True
-            if not found.has_work:
-                self._next_ms = found.next_ms or self._engine.next_upkeep_ms
-                self._next_known_ms = self._now_ms()
-            return found.has_work
-        # Rows without a due time, such as chores, may have changed too.
-        self._engine.next_upkeep_ms = 0
-        return True
+        if writes or not (rung or self._must_read):
+            return look or self._is_due()
+        self._must_read = False
+        try:
+            found = self._engine.claim_hint([ticket.command for ticket in self._claims])
+        except Exception:
+            # The claim gets the same error, and has a caller to raise it.
+            return True
+        if not found.has_work:
+            self._next_ms = found.next_ms or self._engine.next_upkeep_ms
+            self._next_known_ms = self._now_ms()
+        return found.has_work
 
     def _is_due(self) -> bool:
         """Whether a job or upkeep is due, or may be because the clock was set back."""

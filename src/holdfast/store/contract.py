@@ -418,7 +418,7 @@ class Store(Protocol):
         """Sleep until another process may have committed something: a hint that may come late, or never.
 
         `ends`: whether it also wakes up on completions and log appends, not only on claimable jobs. False if
-        the time has passed; True if it was woken up or interrupted.
+        the time has passed, or if it was interrupted and no process has committed anything.
         """
 
     def interrupt(self) -> None:

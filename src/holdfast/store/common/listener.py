@@ -70,7 +70,7 @@ class Listener(ABC, Generic[AnyConnection]):
         self._seen = seen
 
     def wait(self, timeout_s: float, *, ends: bool) -> bool:
-        """Sleep until notified or interrupted; False after the time-out.
+        """Sleep until notified or interrupted; False after the time-out, or if it was only interrupted.
 
         `ends`: whether it also wakes up on completions and log appends.
         """
@@ -78,9 +78,9 @@ class Listener(ABC, Generic[AnyConnection]):
         if not self._waiting.acquire(timeout=max(timeout_s, 0.0)):
             return False
         try:
-            while not (woken := self._sleep(max(until_s - monotonic_s(), 0.0), ends)):
+            while (woken := self._sleep(max(until_s - monotonic_s(), 0.0), ends)) is None:
                 if monotonic_s() >= until_s:
-                    break
+                    return False
             return woken
         finally:
             self._waiting.release()
@@ -97,14 +97,18 @@ class Listener(ABC, Generic[AnyConnection]):
             self._forget()
             self._waker.close()
 
-    def _sleep(self, left_s: float, ends: bool) -> bool:
-        """Sleep until the next poll at most; return whether `wait` should return."""
+    def _sleep(self, left_s: float, ends: bool) -> bool | None:
+        """Sleep until the next poll at most; return what `wait` should return, None if it goes on."""
         if self._pid != os.getpid():
             self._forget()
             self._pid = os.getpid()
             self._waker.forget()
         waker = self._waker
-        if waker.is_set or self._closed:
+        if self._closed:
+            return False
+        is_interrupted = waker.is_set
+        if is_interrupted and self._connection is None:
+            # To connect may take long.
             waker.clear()
             return True
         try:
@@ -112,20 +116,26 @@ class Listener(ABC, Generic[AnyConnection]):
                 # Messages from before were missed, so poll at once.
                 self._connection = self._connect()
                 self._polls.poll_now()
-                return self._has_changed(self._connection, ends)
             connection = self._connection
-            sources = [source for source in (waker, self._socket(connection)) if source is not None]
-            ready = wait_readable(sources, min(left_s, self._polls.left_s))
-            if waker in ready:
+            socket = self._socket(connection)
+            sources = [source for source in (waker, socket) if source is not None]
+            ready = wait_readable(sources, 0.0 if is_interrupted else min(left_s, self._polls.left_s))
+            if is_interrupted or waker in ready:
+                is_interrupted = True
                 waker.clear()
+            # After an interrupt too: many in a row must not delay a message, or a poll.
+            woken = self._has_message(connection, ends) if socket in ready else False
+            if woken or self._has_changed(connection, ends):
                 return True
-            return self._has_message(connection, ends) if ready else self._has_changed(connection, ends)
         except self.faults:
             # `wait` returns, once: the next call has the same error, and a caller to raise it to.
             if self._connection is not None:
                 self._forget()
                 return True
-            return bool(wait_readable([waker], min(left_s, AWAY_S)))
+            is_interrupted = bool(wait_readable([waker], min(left_s, AWAY_S)))
+            if is_interrupted:
+                waker.clear()
+        return False if is_interrupted else None
 
     def _has_message(self, connection: AnyConnection, ends: bool) -> bool:
         """Whether another store has sent a message that wakes up this one."""

@@ -80,7 +80,8 @@ class MemoryStore:
 
     def wait(self, timeout_s: float, *, ends: bool = True) -> bool:
         """Sleep until interrupted. No other process can change anything, so `Changes.wake` is not used."""
-        return self._signal.acquire(timeout=timeout_s)
+        self._signal.acquire(timeout=timeout_s)
+        return False
 
     def interrupt(self) -> None:
         """Wake `wait`."""

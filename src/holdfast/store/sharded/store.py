@@ -126,9 +126,11 @@ class ShardedStore:
         while True:
             for shard in self.shards:
                 left_s = min(LISTENED_S, max(until_s - monotonic_s(), 0.0))
-                if self._woken.is_set() or shard.wait(left_s, ends=ends):
-                    self._woken.clear()
+                if shard.wait(left_s, ends=ends):
                     return True
+                if self._woken.is_set():
+                    self._woken.clear()
+                    return False
             if monotonic_s() >= until_s:
                 return False
 

@@ -49,8 +49,8 @@ class SqliteNotifier:
         # The ctime of the store's folder when there was no folder of sockets in it.
         self._absent_ns = NOT_CHECKED
 
-    def wait(self, timeout_s: float, *, ends: bool = True) -> bool:
-        """Sleep until notified or interrupted; False after the time-out.
+    def wait(self, timeout_s: float, *, ends: bool = True) -> bool | None:
+        """Sleep until notified or interrupted; None after the time-out, False if it was only interrupted.
 
         `ends`: whether it also wakes up on completions and log appends.
         """
@@ -60,15 +60,14 @@ class SqliteNotifier:
             while not self._waker.is_set:
                 ready = wait_readable(watched, max(until_s - monotonic_s(), 0.0))
                 if not ready:
-                    return False
+                    return None
                 if self._waker in ready:
                     # Even if its flag is not set: an earlier `clear` may have come between flag and byte.
                     break
                 if self._is_notified(receiver, ends):
                     return True
             self._waker.clear()
-            self._is_notified(receiver, ends)
-            return True
+            return self._is_notified(receiver, ends)
 
     def interrupt(self) -> None:
         """Wake up this store's own `wait`, or the next one."""

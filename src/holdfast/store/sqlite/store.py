@@ -281,11 +281,13 @@ class SqliteStore:
             left_s = until_s - monotonic_s()
             if self._pool.closed or self._has_changed():
                 return True
-            if self._notifier.wait(min(max(left_s, 0.0), POLL_S), ends=ends):
+            notified = self._notifier.wait(min(max(left_s, 0.0), POLL_S), ends=ends)
+            if notified:
                 # This poll takes note of the commit of the notification, so that it does not wake `wait`
                 # again.
                 self._has_changed()
-                return True
+            if notified is not None:
+                return notified
             if left_s <= POLL_S:
                 return False
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from ...core.errors import BadInput
+from ...store.common.clock import monotonic_s
 from ...store.contract import (
     ENDS,
     JOBS,
@@ -28,15 +29,33 @@ PATIENT_S = 60.0
 
 
 def test_an_interrupted_wait_ends(store: Store) -> None:
-    """Also if the interrupt came first; a wait without an interrupt lasts until its timeout."""
+    """Also if the interrupt came first. It tells nothing of commits, so it is not taken for one."""
+    started_s = monotonic_s()
+    while store.wait(0.01):
+        # What this store did when it was opened.
+        assert monotonic_s() < started_s + PATIENT_S
     store.interrupt()
-    assert store.wait(PATIENT_S)
+    assert not store.wait(PATIENT_S)
 
     calls: list[Callable[[], object]] = [lambda: store.wait(PATIENT_S), store.interrupt]
-    assert race(calls) == [True, None]
+    assert race(calls) == [False, None]
+    assert monotonic_s() < started_s + PATIENT_S
 
     assert not store.wait(0.01)
     assert not store.wait(0.01, ends=False)
+
+
+def test_interrupts_do_not_hide_a_commit(store: Store, another: Store) -> None:
+    """However often it is interrupted: it is noticed all the same."""
+    commit(another, rows={("k", "a"): b"1"})
+    while another.wait(0.01):
+        pass
+    commit(store, rows={("k", "n"): b"2"}, wake=JOBS)
+    until_s = monotonic_s() + PATIENT_S
+    another.interrupt()
+    while not another.wait(PATIENT_S):
+        another.interrupt()
+        assert monotonic_s() < until_s
 
 
 @pytest.mark.parametrize(("wake", "ends"), [(JOBS, True), (JOBS, False), (ENDS, True)])
