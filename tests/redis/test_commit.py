@@ -14,7 +14,7 @@ from holdfast.core.moving import Notice, Standing
 from holdfast.engine.engine import Engine
 from holdfast.store.contract import Changes, NewJobs
 from holdfast.store.redis import store as redis_store
-from holdfast.store.redis.connection import COMMIT
+from holdfast.store.redis.connection import CLAIM, COMMIT
 from holdfast.store.redis.keys import INLINE_BYTES
 from holdfast.store.redis.store import RedisStore
 from holdfast.testing.stores.making import a_job, add, commit, ended, ids, look, new_jobs, refuse
@@ -123,6 +123,25 @@ def test_a_commit_whose_reply_was_lost_is_done_once(redis_server, redis_url):
         assert store.read(lambda txn: txn.rows("k")) == {"n": b"1"}
     finally:
         store.close()
+        proxy.close()
+
+
+def test_what_a_claim_has_taken_whose_reply_was_lost_is_claimed_at_once(redis_server, redis_url):
+    """The batch is run again, and finds it. It was put back by upkeep, half a minute later."""
+    proxy = Proxy(redis_server.port, word=CLAIM.sha)
+    engine = Engine(RedisStore(redis_url.replace(str(redis_server.port), str(proxy.port))), rng=random.random)
+    try:
+        (added,) = engine.execute([c.Add(jobs=ADD.jobs * 4)]).replies
+        # The server may not know the script before its first use.
+        engine.execute([c.Claim(tasks=("a",), limit=1, lease_ms=60_000)])
+        proxy.arm()
+
+        (claimed,) = engine.execute([c.Claim(tasks=("a",), limit=2, lease_ms=60_000)]).replies
+
+        assert proxy.swallowed.is_set()
+        assert [one.job.id for one in claimed] == added[1:3]
+    finally:
+        engine.close()
         proxy.close()
 
 

@@ -24,6 +24,12 @@ def double(n: int) -> int:
 
 
 @queue.task()
+def noted(n: int) -> int:
+    _note(str(n))
+    return n
+
+
+@queue.task()
 async def later(n: int) -> int:
     await asyncio.sleep(0.01)
     return n + 1

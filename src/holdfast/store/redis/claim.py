@@ -39,6 +39,8 @@ class Claiming(Protocol):
     now_ms: int
     # Ids taken by this batch; at its end each is put where its record belongs.
     taken: set[int]
+    # The deadline of ids that a claim may have taken: its reply has not come.
+    unanswered_ms: int
     ready_pairs: list[Pair] | None
 
     def ask(self, commands: list[Command]) -> list[Any]:
@@ -97,8 +99,10 @@ def _taken(batch: Claiming, query: ClaimQuery, sources: list[Source]) -> list[Jo
                 positions[key] = len(positions) + 1
         plan += (positions[order], positions[everything], most)
     passed = [b"%019d" % id for id in written] if written else []
-    head = (batch.now_ms + TAKEN_MS, query.limit, *rank.range_of(query.priority), len(passed), *passed)
+    batch.unanswered_ms = deadline_ms = batch.now_ms + TAKEN_MS
+    head = (deadline_ms, query.limit, *rank.range_of(query.priority), len(passed), *passed)
     ((found, raws, bodies),) = batch.ask([CLAIM.command([*positions], *head, *plan)])
+    batch.unanswered_ms = 0
     if not found:
         return []
     ids = [*map(int, found)]

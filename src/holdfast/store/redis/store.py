@@ -195,8 +195,8 @@ class RedisStore:
             if isinstance(error, Conflict):
                 for job_id in txn.seen.stamps:
                     self._held.pop(job_id, None)
-            if txn.taken:
-                self._give_back(txn)
+            if txn.taken or txn.unanswered_ms:
+                self._give_back(txn, error)
             raise
         return result
 
@@ -311,8 +311,11 @@ class RedisStore:
             elif job_id in held:
                 held.pop(job_id, None)
 
-    def _give_back(self, txn: RedisTxn) -> None:
+    def _give_back(self, txn: RedisTxn, error: BaseException) -> None:
         try:
+            if isinstance(error, FAULTS) and is_lost(error):
+                # Other connections are probably lost too.
+                self._drop()
             txn.give_back()
         except FAULTS:
             # Upkeep puts them back later.

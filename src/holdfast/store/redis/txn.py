@@ -55,6 +55,7 @@ class RedisTxn(RedisReads):
         self._held, self.timed = held, timed
         # Ids taken out of READY by this batch, or found misplaced; each is put where its record belongs.
         self.taken: set[int] = set()
+        self.unanswered_ms = 0
         self._misplaced: list[int] = []
         # The pairs of claimed jobs.
         self._served: list[Pair] = []
@@ -258,9 +259,25 @@ class RedisTxn(RedisReads):
 
     def give_back(self) -> None:
         """Put taken jobs back into READY, because the batch has failed."""
+        if self.unanswered_ms:
+            self._find_taken()
         taken, self.taken, seen = self.taken, set(), self.seen
         # Except those with unreadable records, which `repair.py` handles.
         give_back(self.server, self.keys, {id: seen.jobs[id] for id in taken if id in seen.jobs}, seen.stamps)
+
+    def _find_taken(self) -> None:
+        """Note what a claim has taken whose reply was lost.
+
+        Another claim may have the same deadline. To put back what that has taken does no harm: of two claims
+        that have taken a job, the second to commit finds that its record has changed.
+        """
+        until = self.unanswered_ms
+        found = self.server.call(b"ZRANGE", self.keys.in_process_queue, until, until, b"BYSCORE")
+        if found:
+            ids = [*map(int, found)]
+            self.note_jobs(ids, self.server.call(b"HMGET", self.keys.jobs, *found))
+            jobs = [job for id in ids if (job := self.seen.jobs[id]) is not None]
+            self.taken |= {job.id for job in jobs if job.place is Place.READY}
 
 
 def _added(one: Mapping[CountKey, int], other: Mapping[CountKey, int]) -> dict[CountKey, int]:
