@@ -57,6 +57,7 @@ _REFUSED = "{where} does not accept the user and password ({text}); check the ad
 # Words in the message, and our error with its text.
 _BY_WORDS: tuple[tuple[tuple[str, ...], type[HoldfastError], str], ...] = (
     (UNKNOWN_HOST, UnknownHost, "{where} cannot be reached ({text}); check the address"),
+    (("LOADING",), Unreachable, "{where} is not ready ({text}); wait until the server has loaded its data"),
     (
         ("WRONGPASS", "NOAUTH", "invalid username-password", "invalid password", "AUTH "),
         StoreError,
