@@ -32,8 +32,9 @@ def test_a_task_that_nobody_knows_waits_for_a_worker_that_does(bench):
 
     knower = bench.start()
     assert job.result(wait=60) == 42
-    bench.queue.add("gated")
-    bench.wait_for(lambda: bench.noted("gated"))
+    # Both know this one: both are busy.
+    bench.queue.add_many([("gated", None)] * 2)
+    bench.wait_for(lambda: len(bench.noted("gated")) == 2)
     waiting = bench.queue.add("double", {"n": 1})
     assert "1 live worker knows its task." in waiting.why()
 
