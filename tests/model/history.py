@@ -155,13 +155,15 @@ def rates_are_kept(_step: Step, history: History) -> Complaints:
 def claims_get_what_they_asked_for(step: Step, _history: History) -> Complaints:
     """Matching jobs, in order, each once, nothing that is paused or expired, under a new claim."""
     passed = [read_pause(name) for kind, name in step.after.records if kind == PAUSE]
+    # What was deleted, and given anew in the same batch, is another job.
+    deleted = {command.job_id for command in step.asked(c.Delete)}
     seen: set[int] = set()
     for command, got in step.claimed():
         jobs = [one.job for one in got]
         for one in got:
             if not _fits(one.job, command) or one.job.id in seen or one.job.place != Place.RUNNING:
                 yield f"job {one.job.id} is no answer to {command}"
-            old = step.before.live.get(one.job.id)
+            old = step.before.live.get(one.job.id) if one.job.id not in deleted else None
             if one.job.claim <= (old.claim if old else 0):
                 yield f"job {one.job.id} was handed out under claim {one.job.claim} before"
             if any(_is_paused(one.job, pause) for pause in passed):
