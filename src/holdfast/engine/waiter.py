@@ -220,12 +220,12 @@ class Waiter:
         read comes after it, when there is nothing to commit: rows without a due time, such as chores, may
         have changed too.
         """
-        writes = busy or look or self._is_due()
-        if rung and (writes or (self._has_found and not self._must_read)):
+        due = look or self._is_due()
+        if rung and (busy or due or (self._has_found and not self._must_read)):
             self._must_read = True
             return True
-        if writes or not (rung or self._must_read):
-            return look or self._is_due()
+        if busy or due or not (rung or self._must_read):
+            return due
         self._must_read = False
         try:
             found = self._engine.claim_hint([ticket.command for ticket in self._claims])
