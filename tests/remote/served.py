@@ -5,7 +5,9 @@ So whatever is asked goes over gRPC, and a test may still look into the store, a
 
 import asyncio
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Future
+from typing import Any
 
 from holdfast.engine.connection import Connection
 from holdfast.engine.engine import Engine
@@ -23,8 +25,51 @@ from holdfast.store.contract import Store
 PATIENCE_S = 60.0
 
 
+class _Loop:
+    """The event loop of the servers, in a thread: one for all of them, as a process of `holdfast serve` has one.
+
+    It ends with the last of them.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._servers = 0
+
+    def start(self, serve: Callable[[], Coroutine[Any, Any, None]]) -> Future[None]:
+        """Start a server; what is returned is done when the server has ended."""
+        with self._lock:
+            if not self._servers:
+                self._loop, self._last = asyncio.new_event_loop(), asyncio.Event()
+                self._thread = threading.Thread(target=self._run, name="holdfast-served")
+                self._thread.start()
+            self._servers += 1
+        return asyncio.run_coroutine_threadsafe(serve(), self._loop)
+
+    def call(self, function: Callable[[], object]) -> None:
+        """Call a function in the loop."""
+        self._loop.call_soon_threadsafe(function)
+
+    def end(self) -> None:
+        """One server less."""
+        with self._lock:
+            self._servers -= 1
+            if not self._servers:
+                self.call(self._last.set)
+                self._thread.join(PATIENCE_S)
+
+    def _run(self) -> None:
+        with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
+            runner.run(self._until_last())
+
+    async def _until_last(self) -> None:
+        await self._last.wait()
+
+
+LOOP = _Loop()
+
+
 class Served:
-    """A gRPC server in a thread."""
+    """A gRPC server."""
 
     def __init__(self, connection: Connection, *, always: bool = False, rate: float = 0.0) -> None:
         self.connection, self._always, self._rate = connection, always, rate
@@ -33,14 +78,11 @@ class Served:
         self._start()
 
     def _start(self) -> None:
-        self._loop: asyncio.AbstractEventLoop | None = None
         self._ready, self._stopping = threading.Event(), asyncio.Event()
-        self._thread = threading.Thread(target=lambda: asyncio.run(self._run()), name="holdfast-served")
-        self._thread.start()
+        self._ended = LOOP.start(self._run)
         assert self._ready.wait(PATIENCE_S)
 
     async def _run(self) -> None:
-        self._loop, self._stopping = asyncio.get_running_loop(), asyncio.Event()
         self._guard = Guard(self.connection, always=self._always, rate=self._rate)
         door = self._door = GrpcService(self.connection, self._guard, ListenAddress("127.0.0.1", self.port))
         await door.start()
@@ -78,9 +120,9 @@ class Served:
 
     def close(self) -> None:
         """Drain the server; the connection stays open."""
-        assert self._loop is not None
-        self._loop.call_soon_threadsafe(self._stopping.set)
-        self._thread.join(PATIENCE_S)
+        LOOP.call(self._stopping.set)
+        self._ended.result(PATIENCE_S)
+        LOOP.end()
 
 
 class ServedConnection(RemoteConnection):
