@@ -4,9 +4,10 @@
                          claim that found nothing, and has time ──┐
     coroutine   ask_async ────────────────────────────────────────┴─▶ the waiter's thread ──▶ the first group
 
-If a store can run several commits at once, there are several groups. The verbs of a job's holder go to the
-group of that job, so that they stay in order; an add or a claim goes to a free group. Many answers of a
-worker have a thread of their own (`AnswerThread`): they and its claims wait for the server at the same time.
+If a store can run several commits at once, there are several groups. What a thread says as the holder of a
+job goes to the group of that job, so that it stays in order; an add or a claim goes to a free group, and
+everything else to the first. Many answers of a worker have a thread of their own (`AnswerThread`): they and
+its claims wait for the server at the same time.
 """
 
 from collections.abc import Callable, Sequence
@@ -110,7 +111,8 @@ class Committer(Submitter):
         except Exception as error:
             reply = error
         except BaseException:
-            # The claim was committed or not, and if not, another thread may have made it since.
+            # If the claim was not committed, another caller may have claimed the job since, under the same
+            # number: `lease_until` in the release tells the two claims apart.
             for claimed in done.replies:
                 self._release(claimed)
             raise

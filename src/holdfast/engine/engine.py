@@ -251,7 +251,8 @@ class Engine:
             trusts=trust,
         )
         if self._retention_wanted is not None:
-            assert batch.retention_ms is not None
+            # Written down, if the store has another value.
+            batch.set_retention(self._retention(batch))
         _preload(batch, commands, trust=trust)
         replies = decide(batch, commands, trust=trust)
         if claims:
