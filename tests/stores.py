@@ -1,4 +1,4 @@
-"""Every store that there is, for every suite: a new one joins by a line here.
+"""Every store that there is, for every suite: a new one joins by a line here (docs/stores.md lists the rest).
 
 What a test demands of the order over all jobs, stores of several shards promise within each only. Such a
 test says so by a mark, `one_shard`, and gets a store whose shards are one.

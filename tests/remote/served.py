@@ -26,7 +26,7 @@ PATIENCE_S = 60.0
 
 
 class _Loop:
-    """The event loop of the servers, in a thread: one for all of them, as a process of `holdfast serve` has one.
+    """The event loop of all servers, in a thread: a process of `holdfast serve` has one, too.
 
     It ends with the last of them.
     """

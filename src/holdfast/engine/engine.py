@@ -251,7 +251,6 @@ class Engine:
             trusts=trust,
         )
         if self._retention_wanted is not None:
-            # Written down, if the store has another value.
             batch.set_retention(self._retention(batch))
         _preload(batch, commands, trust=trust)
         replies = decide(batch, commands, trust=trust)
