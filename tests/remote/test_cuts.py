@@ -137,6 +137,22 @@ def test_many_answers_whose_reply_is_lost_are_settled_each(queue, direct, proxy)
     assert isinstance(third, LeaseLost)
 
 
+@pytest.mark.parametrize(("once", "state"), [(True, State.FAILED), (False, State.QUEUED)])
+def test_a_job_that_may_have_arrived_runs_again_unless_it_must_not(served, queue, direct, proxy, once, state):
+    """Its client has it, and was cut off before it could say so."""
+    with waiting(lambda: queue.next(["work"], wait=LONG_S, renew=False)) as claimed:
+        until(lambda: served.pending() == 1)
+        proxy.up.is_open.clear()
+        job = direct.add("work", at_most_once=once)
+        assert claimed.result(LONG_S).id == job.id
+        proxy.reset()
+        proxy.up.is_open.set()
+
+        until(lambda: direct.get(job).place is not Place.RUNNING)
+
+    assert direct.get(job).state is state
+
+
 def test_a_claim_whose_reply_is_lost_is_made_again(queue, direct, proxy):
     """The server releases what it claimed; no loss is counted."""
     job = direct.add("work")

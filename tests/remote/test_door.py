@@ -360,6 +360,18 @@ def test_jobs_that_have_not_arrived_are_released_when_a_worker_vanishes(client):
     assert client.ask(q.GetJob(job_id=first)).place is Place.RUNNING
 
 
+def test_a_job_that_may_have_arrived_is_lost_if_it_must_not_run_twice(client):
+    """Its worker vanished before it said `received`: perhaps it has started the job."""
+    (job_id,) = client.ask(c.Add(jobs=(c.NewJob(task="work", max_losses=1),)))
+    worker = Worker(client)
+    worker.say(credit=1)
+    assert [one.job.id for one in worker.hear().jobs] == [job_id]
+
+    worker.cut()
+
+    until(lambda: client.ask(q.GetJob(job_id=job_id)).state is State.FAILED)
+
+
 # ── Tokens ───────────────────────────────────────────────────────────────────────────────────────
 
 

@@ -161,8 +161,10 @@ class WorkerSession(Stream):
         self.wake()
 
     def close(self) -> None:
-        """Listen no more, and drop what was not sent."""
+        """Listen no more, and release jobs that were not sent."""
         self._listen(False)
+        for number, _, _ in self._outbox:
+            self.release(self.unreceived.pop(number, []))
         self._outbox.clear()
         if self._lent is not None:
             self._lent.is_over = True

@@ -100,7 +100,7 @@ class Stream:
         raise NotImplementedError
 
     def close(self) -> None:
-        """Let go of what the stream has beside its commands, also of the outbox."""
+        """Let go of what the stream has beside its commands; release the jobs in the outbox."""
 
     def has_sent(self) -> None:
         """The outbox is empty, and the client has room for more."""
@@ -161,10 +161,10 @@ class Stream:
         self._abandon([*self._pending, *self.waits])
         for task in self._queries:
             task.cancel()
-        lost = [job for jobs in self.unreceived.values() for job in jobs]
+        sent = [job for jobs in self.unreceived.values() for job in jobs]
         self.unreceived.clear()
         self.held.clear()
-        self.release(lost)
+        self.release(sent, was_sent=True)
 
     def _abandon(self, calls: Iterable[Call]) -> None:
         for call in calls:
@@ -175,10 +175,16 @@ class Stream:
     def _forget(self, call: Call) -> None:
         (self.waits if call.deadline_s else self._pending).pop(call, None)
 
-    def release(self, jobs: Sequence[Job]) -> None:
-        """Give back jobs that their client has not got."""
+    def release(self, jobs: Sequence[Job], *, was_sent: bool = False) -> None:
+        """Give back jobs that their client has not got.
+
+        If they were sent, it may have got and started them: those with `losses=1` are lost.
+        """
         if jobs:
-            self._connection.submit_all([Ticket(c.Release(hold=c.hold_of(job))) for job in jobs])
+            releases = [
+                c.Release(hold=c.hold_of(job), lost=was_sent and job.started_at > 0, crowd=0) for job in jobs
+            ]
+            self._connection.submit_all([Ticket(release) for release in releases])
 
     # Reading
 

@@ -117,7 +117,9 @@ class Work(Stream):
         self.wake()
 
     def close(self) -> None:
-        """Drop what was not sent."""
+        """Release jobs that were not sent."""
+        for claimed in self._jobs:
+            self.release(self.unreceived.pop(claimed.job.id, []))
         self._jobs.clear()
         self._settled.clear()
 
