@@ -384,5 +384,4 @@ def _sqlite(path: str, options: dict[str, Any]) -> Callable[[], Store]:
 
 
 # The stores on servers, by the scheme of their address.
-# The stores on servers.
 _OPENERS = dict.fromkeys(POSTGRES, _postgres) | dict.fromkeys(REDIS, _redis)

@@ -84,57 +84,57 @@ _ARCHIVED: tuple[_Column, ...] = tuple((f"archived_{name}", write, new, "") for 
 
 def parameters_of(changes: Changes) -> Parameters:
     """All parameters but the counts; empty ones are left out."""
-    found: Parameters = {}
+    parameters: Parameters = {}
     if changes.added:
-        _add(found, changes.added)
+        _add(parameters, changes.added)
     if changes.swapped:
-        _swap(found, changes.swapped)
+        _swap(parameters, changes.swapped)
     if changes.archived:
-        _archive(found, changes.archived)
+        _archive(parameters, changes.archived)
     if changes.removed:
-        found["removed_ids"] = numbers([job.id for job in changes.removed])
-        found["removed_version"] = numbers([job.version for job in changes.removed])
+        parameters["removed_ids"] = numbers([job.id for job in changes.removed])
+        parameters["removed_version"] = numbers([job.version for job in changes.removed])
     if changes.forgotten:
-        found["forgotten_ids"] = numbers(changes.forgotten)
+        parameters["forgotten_ids"] = numbers(changes.forgotten)
     if changes.data:
-        found["data_ids"] = numbers(changes.data)
-        _put_bodies(found, "data", list(changes.data.values()))
+        parameters["data_ids"] = numbers(changes.data)
+        _put_bodies(parameters, "data", list(changes.data.values()))
     if changes.results:
-        found["result_ids"] = numbers(changes.results)
-        _put_bodies(found, "result", list(changes.results.values()))
+        parameters["result_ids"] = numbers(changes.results)
+        _put_bodies(parameters, "result", list(changes.results.values()))
     if changes.rows:
-        _put_rows(found, changes.rows, changes.dues)
+        _put_rows(parameters, changes.rows, changes.dues)
     if changes.notice != UNCHANGED:
-        found["new_notice"] = in_hex(changes.notice or b"")
-    return found
+        parameters["new_notice"] = in_hex(changes.notice or b"")
+    return parameters
 
 
-def _add(found: Parameters, groups: Sequence[NewJobs]) -> None:
+def _add(parameters: Parameters, groups: Sequence[NewJobs]) -> None:
     if len(groups) == 1:
         template, rows, is_fresh = groups[0]
-        _, found["added_middle"], found["added_tail"] = rest_parts(template)
+        _, parameters["added_middle"], parameters["added_tail"] = rest_parts(template)
         is_plain = is_fresh and _other_fields(template) == _OTHER_DEFAULTS
         if is_plain:
-            found["alike_task"], found["alike_place"] = template.task, template.place
-            found["alike_rank"] = template.rank
+            parameters["alike_task"], parameters["alike_place"] = template.task, template.place
+            parameters["alike_rank"] = template.rank
             if template.tenant:
-                found["alike_tenant"] = template.tenant
+                parameters["alike_tenant"] = template.tenant
         else:
-            _put_columns(found, _ADDED, [_fields(template)])
+            _put_columns(parameters, _ADDED, [_fields(template)])
     else:
         is_plain, rows = False, [row for group in groups for row in group.rows]
-        found["added_rest"] = texts([rest for group in groups for rest in _rests(group)])
-        _put_columns(found, _ADDED, [_fields(template) for template, some, _ in groups for _ in some])
+        parameters["added_rest"] = texts([rest for group in groups for rest in _rests(group)])
+        _put_columns(parameters, _ADDED, [_fields(template) for template, some, _ in groups for _ in some])
     if not rows:
-        found.clear()
+        parameters.clear()
         return
     ids, bodies = zip(*rows, strict=True)
-    found["added_ids"] = numbers(ids)
-    _put_bodies(found, "added", bodies)
+    parameters["added_ids"] = numbers(ids)
+    _put_bodies(parameters, "added", bodies)
     if max(map(len, bodies)) > BESIDE:
-        found["added_apart"] = True
+        parameters["added_apart"] = True
     elif is_plain:
-        found["added_plain"] = True
+        parameters["added_plain"] = True
 
 
 def _rests(group: NewJobs) -> list[str]:
@@ -142,29 +142,29 @@ def _rests(group: NewJobs) -> list[str]:
     return [f"{head}{id}{middle}{size_of(data)}{tail}" for id, data in group.rows]
 
 
-def _swap(found: Parameters, jobs: Sequence[Job]) -> None:
+def _swap(parameters: Parameters, jobs: Sequence[Job]) -> None:
     # By id, as they are locked.
     jobs = sorted(jobs, key=_by_id)
-    found["swapped_ids"] = numbers([job.id for job in jobs])
-    found["swapped_rest"] = records([replace(job, **COLD) for job in jobs])
-    _put_columns(found, _SWAPPED, list(map(_fields, jobs)))
-    found.setdefault("swapped_version", "{1}")
+    parameters["swapped_ids"] = numbers([job.id for job in jobs])
+    parameters["swapped_rest"] = records([replace(job, **COLD) for job in jobs])
+    _put_columns(parameters, _SWAPPED, list(map(_fields, jobs)))
+    parameters.setdefault("swapped_version", "{1}")
 
 
-def _archive(found: Parameters, jobs: Sequence[Job]) -> None:
+def _archive(parameters: Parameters, jobs: Sequence[Job]) -> None:
     jobs = sorted(jobs, key=_by_id)
-    found["archived_ids"] = numbers([job.id for job in jobs])
-    found["archived_record"] = records(jobs)
-    _put_columns(found, _ARCHIVED, list(map(_ended_fields, jobs)))
+    parameters["archived_ids"] = numbers([job.id for job in jobs])
+    parameters["archived_record"] = records(jobs)
+    _put_columns(parameters, _ARCHIVED, list(map(_ended_fields, jobs)))
 
 
-def _put_columns(found: Parameters, columns: Sequence[_Column], jobs: Sequence[tuple[Any, ...]]) -> None:
+def _put_columns(parameters: Parameters, columns: Sequence[_Column], jobs: Sequence[tuple[Any, ...]]) -> None:
     for (name, write, new, alike), values in zip(columns, zip(*jobs, strict=True), strict=True):
         first = values[0]
         if values.count(first) != len(values):
-            found[name] = write(values)
+            parameters[name] = write(values)
         elif first != new:
-            found[alike or name] = first if alike else write((first,))
+            parameters[alike or name] = first if alike else write((first,))
 
 
 def records(jobs: Sequence[Job]) -> str:
@@ -173,31 +173,33 @@ def records(jobs: Sequence[Job]) -> str:
     return "{" + quoted(_encode_lines(jobs).decode().removesuffix("\n")).replace("\n", '","') + "}"
 
 
-def _put_bodies(found: Parameters, part: str, bodies: Sequence[Body]) -> None:
+def _put_bodies(parameters: Parameters, part: str, bodies: Sequence[Body]) -> None:
     """Add bodies as two arrays, text and bytes, each only if needed."""
     if bytes in map(type, bodies) or Unreadable in map(type, bodies):
-        found[f"{part}_bodies"] = texts([body if isinstance(body, str) else None for body in bodies])
-        found[f"{part}_raws"] = raws([body if isinstance(body, bytes) else None for body in bodies])
+        parameters[f"{part}_bodies"] = texts([body if isinstance(body, str) else None for body in bodies])
+        parameters[f"{part}_raws"] = raws([body if isinstance(body, bytes) else None for body in bodies])
     else:
-        found[f"{part}_bodies"] = texts(bodies)  # type: ignore[arg-type]
+        parameters[f"{part}_bodies"] = texts(bodies)  # type: ignore[arg-type]
 
 
-def _put_rows(found: Parameters, rows: Mapping[RowKey, bytes | None], dues: Mapping[RowKey, int]) -> None:
+def _put_rows(
+    parameters: Parameters, rows: Mapping[RowKey, bytes | None], dues: Mapping[RowKey, int]
+) -> None:
     kept = [row for row in rows.items() if row[1] is not None]
     if kept:
         keys, values = zip(*kept, strict=True)
-        _put_keys(found, "row", keys)
-        found["row_value"] = raws(values)
+        _put_keys(parameters, "row", keys)
+        parameters["row_value"] = raws(values)
         if dues:
-            found["row_due"] = "{" + ",".join([str(dues.get(key, "NULL")) for key in keys]) + "}"
+            parameters["row_due"] = "{" + ",".join([str(dues.get(key, "NULL")) for key in keys]) + "}"
     if len(kept) < len(rows):
-        _put_keys(found, "gone", [key for key, value in rows.items() if value is None])
+        _put_keys(parameters, "gone", [key for key, value in rows.items() if value is None])
 
 
-def _put_keys(found: Parameters, part: str, row_keys: Sequence[RowKey]) -> None:
+def _put_keys(parameters: Parameters, part: str, row_keys: Sequence[RowKey]) -> None:
     tables, keys = zip(*row_keys, strict=True)
-    found[f"{part}_table"] = texts(tables[:1] if tables.count(tables[0]) == len(tables) else tables)
-    found[f"{part}_key"] = key_texts(keys)
+    parameters[f"{part}_table"] = texts(tables[:1] if tables.count(tables[0]) == len(tables) else tables)
+    parameters[f"{part}_key"] = key_texts(keys)
 
 
 def tables_of(rows: Collection[RowKey]) -> Names:
@@ -209,7 +211,7 @@ def tables_of(rows: Collection[RowKey]) -> Names:
 
 
 def put_counts(
-    found: Parameters, counts: Mapping[CountKey, int], tallies: Mapping[TallyKey, int]
+    parameters: Parameters, counts: Mapping[CountKey, int], tallies: Mapping[TallyKey, int]
 ) -> dict[Pair, int]:
     """Add the counts; return the difference of READY jobs by pair."""
     ready: dict[Pair, int] = {}
@@ -222,7 +224,7 @@ def put_counts(
     for key, number in tallies.items():
         columns += (key.tenant, key.task, "0", key.kind, f"{number}")
     if columns:
-        found["counts"] = texts(columns)
+        parameters["counts"] = texts(columns)
     return ready
 
 
@@ -254,9 +256,9 @@ def numbered_call_of(schema: str, names: tuple[str, ...]) -> str:
     return numbered(call_of(schema, names))[0]
 
 
-def as_bytes(found: Parameters) -> list[bytes]:
+def as_bytes(parameters: Parameters) -> list[bytes]:
     """The values as libpq needs them."""
-    joined = "\0".join(map(str, found.values()))
-    if joined.count("\0") >= len(found):
+    joined = "\0".join(map(str, parameters.values()))
+    if joined.count("\0") >= len(parameters):
         raise psycopg.DataError("PostgreSQL has no text with NUL in it")
     return joined.encode().split(b"\0")

@@ -124,17 +124,22 @@ class ClaimTurns:
         if fairness.is_sweep(last, self._newest):
             self._forget_before = self._newest - fairness.REMEMBERED
 
-    def put(self, found: Parameters) -> None:
+    def put(self, parameters: Parameters) -> None:
         """Add the turns to the parameters of `commit_changes`."""
-        found["served"] = texts([text for pair, turn in self.pairs.items() for text in (*pair, str(turn))])
+        parameters["served"] = texts(
+            [text for pair, turn in self.pairs.items() for text in (*pair, str(turn))]
+        )
         self.pairs = {}
         if self._forget_before is not None:
-            found["forget_before"], found["forget_most"] = self._forget_before, fairness.SWEPT_AT_ONCE
+            parameters["forget_before"], parameters["forget_most"] = (
+                self._forget_before,
+                fairness.SWEPT_AT_ONCE,
+            )
             self._forget_before = None
 
 
 def put_ready(
-    found: Parameters,
+    parameters: Parameters,
     schema: str,
     ready: Mapping[fairness.Pair, int],
     last: Mapping[fairness.Pair, Job | None],
@@ -142,7 +147,8 @@ def put_ready(
 ) -> None:
     """Add the pairs to be marked as ready or empty to the parameters.
 
-    `last`: see `ClaimTurns`. `perhaps_empty`: pairs of this process that may have no READY job left.
+    `last`: see `ClaimTurns`. `perhaps_empty`: pairs of this process that may have no READY job left; it is
+    changed here, before the commit, because it is only a hint: if the commit fails, a pair stays marked.
     """
     filled = []
     for pair, number in ready.items():
@@ -152,11 +158,11 @@ def put_ready(
         elif pair not in last or last[pair] is not None:
             perhaps_empty.add(pair)
     if filled:
-        found["filled"] = _filled_of(schema, filled)
+        parameters["filled"] = _filled_of(schema, filled)
     if len(perhaps_empty) > MOST_EMPTY:
         taken = [*perhaps_empty]
         perhaps_empty.difference_update(taken)
-        found["taken"] = taken_of(schema, taken, last)
+        parameters["taken"] = taken_of(schema, taken, last)
 
 
 def _filled_of(schema: str, pairs: Sequence[fairness.Pair]) -> str:

@@ -164,12 +164,12 @@ class PostgresTxn(PostgresReads):
 
     def write(self, changes: Changes) -> None:
         """Write changes that later reads and claims of this batch must see."""
-        found = self._parameters(changes)
-        if not found:
+        parameters = self._parameters(changes)
+        if not parameters:
             return
         self._wrote = True
         self._moments = None
-        self.connection.execute(call_of(self.schema, tuple(found)), found)
+        self.connection.execute(call_of(self.schema, tuple(parameters)), parameters)
         for (table, key), value in changes.rows.items():
             if table in self._rows:
                 self._rows[table][key] = value
@@ -183,37 +183,37 @@ class PostgresTxn(PostgresReads):
 
     def commit_parameters(self, changes: Changes) -> Parameters:
         """The parameters of `commit_changes` at the end of the batch; empty if there is nothing to write."""
-        found = self._parameters(changes)
-        if found or self._wrote:
-            self.mark = found["new_mark"] = random.getrandbits(63)
-            found["time_ms"] = self.now_ms
-        return found
+        parameters = self._parameters(changes)
+        if parameters or self._wrote:
+            self.mark = parameters["new_mark"] = random.getrandbits(63)
+            parameters["time_ms"] = self.now_ms
+        return parameters
 
     def _parameters(self, changes: Changes) -> Parameters:
         """The parameters of `commit_changes`: the changes, locks and turns."""
-        found = parameters_of(changes)
+        parameters = parameters_of(changes)
         if changes.counts or changes.tallies:
             self.appended += len(changes.counts) + len(changes.tallies)
-            if ready := put_counts(found, changes.counts, changes.tallies):
+            if ready := put_counts(parameters, changes.counts, changes.tallies):
                 last = self._served.last if self._served else {}
-                put_ready(found, self.schema, ready, last, self._perhaps_empty)
+                put_ready(parameters, self.schema, ready, last, self._perhaps_empty)
         if changes.rows:
-            self._lock_rows(found, tables_of(changes.rows))
+            self._lock_rows(parameters, tables_of(changes.rows))
         if self._served is not None and self._served.pairs:
-            self._served.put(found)
+            self._served.put(parameters)
         if self.starts:
             self._note_starts(changes)
-        return found
+        return parameters
 
-    def _lock_rows(self, found: Parameters, rows: Names) -> None:
+    def _lock_rows(self, parameters: Parameters, rows: Names) -> None:
         wanted: Wants = {}
         for table, keys in rows.items():
             wanted |= row_locks(self.schema, table, keys, writes=True)
         late, ordered = self.locks.ask(wanted)
         if late or ordered:
-            found["late"], found["locks"] = numbers(late), numbers(ordered)
+            parameters["late"], parameters["locks"] = numbers(late), numbers(ordered)
         if self._at_ms:
-            found["writer_ms"] = self._at_ms
+            parameters["writer_ms"] = self._at_ms
 
     def _note_starts(self, changes: Changes) -> None:
         """Note new entries, so that index scans that start behind dead entries find them."""
