@@ -1,6 +1,6 @@
-"""How a `NewJob` becomes a `Job`."""
+"""How new jobs become `Add` commands, and a `NewJob` a `Job`."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
 from operator import attrgetter
 from typing import Any
@@ -9,10 +9,11 @@ import msgspec
 from msgspec.structs import replace
 
 from . import rank
-from .bounds import DEFAULT_PRIORITY
-from .commands import NewJob
+from .bounds import BATCH_JOBS, DEFAULT_PRIORITY, FULL_BATCH_BYTES
+from .checks import check_body, check_new
+from .commands import Add, Hold, NewJob
 from .defaults import kept_names
-from .job import Job, Place, size_of
+from .job import Body, Job, Place, size_of
 from .rules import repeat_text
 
 # The fields that do not depend on the caller: the same for most jobs of a task.
@@ -20,6 +21,44 @@ _COMMON = tuple(name for name in NewJob.__struct_fields__ if name not in ("data"
 # All fields of a new job except id and data. If two new jobs in one transaction have these in common, their
 # records differ only in id and data: stores write them with shared columns (`NewJobs`).
 alike: Callable[[NewJob], tuple[Any, ...]] = attrgetter(*_COMMON, "traceparent")
+
+
+def add_commands(calls: Iterable[NewJob | Body], hold: Hold | None = None) -> Iterator[Add]:
+    """Yield commands for all jobs, each for one transaction.
+
+    Jobs are checked. Data alone, which was checked when it was written, is a job like the one before it.
+    Similar jobs at the end of a command are one record and their data.
+    """
+    jobs: list[NewJob] = []
+    more: list[Body] = []
+    last: NewJob | None = None
+    # The last record without its data; None if no job can be like it.
+    said: tuple[Any, ...] | None = None
+    count = size = 0
+    for new in calls:
+        is_like = True
+        if not isinstance(new, NewJob):
+            data = new
+        elif not new.id and alike(new) == said:
+            data = new.data
+            check_body("data", data)
+        else:
+            check_new(new)
+            jobs += [replace(jobs[-1], data=one) for one in more]
+            jobs.append(new)
+            more, is_like = [], False
+            last, said, data = new, None if new.id else alike(new), new.data
+        if is_like and jobs:
+            more.append(data)
+        elif is_like:
+            assert last is not None
+            jobs.append(replace(last, data=data))
+        count, size = count + 1, size + (len(data) if data.isascii() else size_of(data))
+        if count >= BATCH_JOBS or size > FULL_BATCH_BYTES:
+            yield Add(jobs=tuple(jobs), more=tuple(more), hold=hold)
+            jobs, more, count, size = [], [], 0, 0
+    if count:
+        yield Add(jobs=tuple(jobs), more=tuple(more), hold=hold)
 
 
 def create(new: NewJob, *, job_id: int, now_ms: int, kind: tuple[Any, ...] = ()) -> Job:

@@ -1,13 +1,14 @@
 """Jobs as lines of text: in posted bodies, in files for the journal, and in the output of handlers."""
 
 from collections.abc import Iterable, Iterator
+from itertools import chain
 
 import msgspec
 
-from .bounds import BATCH_JOBS, FULL_BATCH_BYTES
 from .commands import Add, NewJob
+from .creating import add_commands
 from .errors import BadInput
-from .job import Body, size_of
+from .job import Body
 
 
 def check_line_names(tenant: str, task: str) -> None:
@@ -34,20 +35,7 @@ def body_of_line(line: str | bytes) -> Body | None:
 def adds_of_lines(tenant: str, task: str, lines: Iterable[str | bytes]) -> Iterator[Add]:
     """Commands that add a job for each line with data; each command fits a transaction."""
     check_line_names(tenant, task)
-    bodies: list[Body] = []
-    size = 0
-    for line in lines:
-        body = body_of_line(line)
-        if body is None:
-            continue
-        bodies.append(body)
-        size += size_of(body)
-        if len(bodies) >= BATCH_JOBS or size > FULL_BATCH_BYTES:
-            yield _add(tenant, task, bodies)
-            bodies, size = [], 0
-    if bodies:
-        yield _add(tenant, task, bodies)
-
-
-def _add(tenant: str, task: str, bodies: list[Body]) -> Add:
-    return Add(jobs=(NewJob(task=task, tenant=tenant, data=bodies[0]),), more=tuple(bodies[1:]))
+    bodies = (body for line in lines if (body := body_of_line(line)) is not None)
+    first = next(bodies, None)
+    if first is not None:
+        yield from add_commands(chain([NewJob(task=task, tenant=tenant, data=first)], bodies))

@@ -1,26 +1,17 @@
 """The command or query of each verb, and how its reply is decoded; for `Queue` and `AsyncQueue`."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from datetime import timedelta
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from msgspec.structs import replace
-
 from ..core import commands as c
 from ..core import queries as q
-from ..core.bounds import (
-    BATCH_JOBS,
-    CLAIM_JOBS,
-    DOMAIN_BYTES,
-    FULL_BATCH_BYTES,
-    MIN_LEASE_MS,
-    PAGE_JOBS,
-)
-from ..core.checks import check_body, check_command, check_key, check_name, check_new, check_whole
-from ..core.creating import alike
+from ..core.bounds import CLAIM_JOBS, DOMAIN_BYTES, MIN_LEASE_MS, PAGE_JOBS
+from ..core.checks import check_command, check_key, check_name, check_new, check_whole
+from ..core.creating import add_commands
 from ..core.durations import duration_ms, moment_ms
 from ..core.errors import BadInput, JobFailed, NotFound, Timeout
-from ..core.job import Body, Job, State, readable, size_of
+from ..core.job import Body, Job, State, readable
 from ..core.limits import Limit, check_limit
 from ..core.managing import GetRetention, RunSchedule, SetRetention, StopWorker
 from ..core.notes import LogLine
@@ -57,45 +48,8 @@ def same(reply: Any) -> Any:
 
 
 def add(calls: Iterable[c.NewJob | Body], hold: c.Hold | None = None) -> list[QueueRequest[list[int]]]:
-    """Add jobs: one request for each transaction.
-
-    Jobs are checked. Data alone, which was checked when it was written, is a job like the one before it.
-    """
-    return [QueueRequest(command, same) for command in _adds(calls, hold)]
-
-
-def _adds(calls: Iterable[c.NewJob | Body], hold: c.Hold | None) -> Iterator[c.Add]:
-    """Yield commands for all jobs. Similar jobs at the end of a command are one record and their data."""
-    jobs: list[c.NewJob] = []
-    more: list[Body] = []
-    last: c.NewJob | None = None
-    # The last record without its data; None if no job can be like it.
-    said: tuple[Any, ...] | None = None
-    count = size = 0
-    for new in calls:
-        is_like = True
-        if not isinstance(new, c.NewJob):
-            data = new
-        elif not new.id and alike(new) == said:
-            data = new.data
-            check_body("data", data)
-        else:
-            check_new(new)
-            jobs += [replace(jobs[-1], data=one) for one in more]
-            jobs.append(new)
-            more, is_like = [], False
-            last, said, data = new, None if new.id else alike(new), new.data
-        if is_like and jobs:
-            more.append(data)
-        elif is_like:
-            assert last is not None
-            jobs.append(replace(last, data=data))
-        count, size = count + 1, size + (len(data) if data.isascii() else size_of(data))
-        if count >= BATCH_JOBS or size > FULL_BATCH_BYTES:
-            yield c.Add(jobs=tuple(jobs), more=tuple(more), hold=hold)
-            jobs, more, count, size = [], [], 0, 0
-    if count:
-        yield c.Add(jobs=tuple(jobs), more=tuple(more), hold=hold)
+    """Add jobs: one request for each transaction. All jobs are checked before the first is added."""
+    return [QueueRequest(command, same) for command in add_commands(calls, hold)]
 
 
 def write(data: Any) -> Body:

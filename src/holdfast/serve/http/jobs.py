@@ -3,10 +3,11 @@
 import asyncio
 import hashlib
 import logging
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.types import Send
@@ -14,7 +15,8 @@ from starlette.types import Send
 from ...core import commands as c
 from ...core import queries as q
 from ...core.access import Grant, confine
-from ...core.bounds import BATCH_BYTES, BATCH_JOBS, HTTP_KEY_BYTES, PAGE_JOBS
+from ...core.bounds import BATCH_JOBS, HTTP_KEY_BYTES, PAGE_JOBS
+from ...core.creating import add_commands
 from ...core.errors import BadInput, HoldfastError, NotFound, Unavailable
 from ...core.ids import SLOTS, IdRange, moved
 from ...core.job import Body, Job
@@ -120,33 +122,10 @@ async def _add_all(
 ) -> list[int]:
     """Add jobs, as many at a time as one transaction takes; each such batch all or none."""
     made: list[int] = []
-    for batch in _batches(news):
-        own = () if ids is None else tuple(ids[len(made) : len(made) + len(batch)])
-        made += await exchange.ask(grant, _as_one(batch, own), ids_are_own=ids is not None)
+    for command in add_commands(news):
+        own = () if ids is None else tuple(ids[len(made) : len(made) + command.count])
+        made += await exchange.ask(grant, replace(command, ids=own), ids_are_own=ids is not None)
     return made
-
-
-def _as_one(batch: list[c.NewJob], ids: tuple[int, ...]) -> c.Add:
-    """One command; jobs that differ in their data alone are said once."""
-    first = batch[0]
-    if len(batch) > 1 and not first.id:
-        like = msgspec.structs.replace
-        if all(like(new, data=first.data) == first for new in batch):
-            return c.Add(jobs=(first,), more=tuple(new.data for new in batch[1:]), ids=ids)
-    return c.Add(jobs=tuple(batch), ids=ids)
-
-
-def _batches(news: list[c.NewJob]) -> Iterator[list[c.NewJob]]:
-    batch: list[c.NewJob] = []
-    size = 0
-    for new in news:
-        if batch and (len(batch) >= BATCH_JOBS or size + len(new.data) > BATCH_BYTES):
-            yield batch
-            batch, size = [], 0
-        batch.append(new)
-        size += len(new.data)
-    if batch:
-        yield batch
 
 
 async def _add_once(
