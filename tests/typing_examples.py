@@ -25,6 +25,7 @@ from holdfast import (
 from holdfast.core.commands import NewJob
 from holdfast.indexed import (
     Appended,
+    Consumer,
     ConsumerGroup,
     IndexedJob,
     Items,
@@ -252,6 +253,8 @@ def indexed(log: Log[int], progress: Progress) -> None:
     assert_type(log.at(1), IndexedJob[int])
     assert_type(Items(str).to_job("a"), IndexedJob[str])
     assert_type(pipeline(log, stage(run), queue=queue), Pipeline)
+    assert_type(Consumer(log, progress, run).progress, Progress)
+    Consumer(log, progress, other)  # type: ignore[arg-type]
     ConsumerGroup(log, progress, run)
     ConsumerGroup(log, progress, other)  # type: ignore[arg-type]
     log.append("five")  # type: ignore[arg-type]

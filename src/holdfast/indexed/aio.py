@@ -6,13 +6,13 @@ thread.
 
 import asyncio
 import inspect
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable
 from typing import Any, TypeVar
 
 from ..core.errors import NotFound
 from ..core.indexed import Seen
 from ..queue.running import as_error, is_cancelled
-from .base import BaseConsumer, OnAdvance
+from .base import BaseConsumer
 from .log import log_name
 from .progress import AsyncProgress
 from .scan import drive_async
@@ -21,32 +21,13 @@ from .source import IndexedJob, checked_head, checked_job
 T = TypeVar("T")
 
 
-class AsyncConsumer(BaseConsumer[T]):
+class AsyncConsumer(BaseConsumer[T, Any, AsyncProgress]):
     """Works through a source from its progress on; see `Consumer`. `run` may be a coroutine function.
 
     So may a source's `head` and `at`; a look-up that is awaited when the consumer stops is cancelled.
     """
 
-    progress: AsyncProgress
-
-    def __init__(
-        self,
-        source: Any,
-        progress: AsyncProgress,
-        run: Callable[[IndexedJob[T]], Any],
-        *,
-        max_processing: int = 1,
-        max_ahead: int = 0,
-        on_advance: OnAdvance | None = None,
-    ) -> None:
-        super().__init__(
-            source,
-            progress,
-            run,
-            max_processing=max_processing,
-            max_ahead=max_ahead,
-            on_advance=on_advance,
-        )
+    def _prepare(self) -> None:
         self.stopping = asyncio.Event()
         self._bell, self._back = asyncio.Event(), asyncio.Event()
         self._saving = asyncio.Lock()

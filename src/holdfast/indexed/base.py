@@ -19,11 +19,15 @@ from ..core.errors import (
 )
 from ..core.indexed import Seen
 from .ledger import Ledger
+from .progress import BaseProgress
 from .scan import Walk
 from .signals import Signal
 from .source import IndexedJob, looker
 
 T = TypeVar("T")
+# The source and the progress: those of threads or of asyncio.
+S = TypeVar("S")
+P = TypeVar("P", bound=BaseProgress)
 OnAdvance = Callable[[int, int], Any]
 
 log = logging.getLogger("holdfast.indexed")
@@ -38,13 +42,13 @@ class AlreadyStarted(HoldfastError):
     code = "ALREADY_STARTED"
 
 
-class BaseConsumer(Generic[T]):
+class BaseConsumer(Generic[T, S, P]):
     """A source, a progress, a worker function, and what is between them."""
 
     def __init__(
         self,
-        source: Any,
-        progress: Any,
+        source: S,
+        progress: P,
         run: Callable[[IndexedJob[T]], Any],
         *,
         max_processing: int = 1,
@@ -77,6 +81,11 @@ class BaseConsumer(Generic[T]):
         self._started = self._running = self._asked = False
         self._stored = 0
         self._ready, self._closed = Signal(), Signal()
+        self._prepare()
+
+    def _prepare(self) -> None:
+        """Make the events and locks, of threads or of asyncio; with threads, also read the progress."""
+        raise NotImplementedError
 
     @property
     def processed(self) -> int:

@@ -8,12 +8,11 @@ There is at most one walk at a time. A `check` during a walk makes it walk again
 """
 
 import threading
-from collections.abc import Callable
 from typing import Any, TypeVar
 
 from ..core.errors import NotFound
 from ..core.indexed import Seen
-from .base import BaseConsumer, OnAdvance
+from .base import BaseConsumer
 from .log import log_name
 from .progress import Progress
 from .scan import drive
@@ -22,7 +21,7 @@ from .source import IndexedJob, Source, checked_head, checked_job
 T = TypeVar("T")
 
 
-class Consumer(BaseConsumer[T]):
+class Consumer(BaseConsumer[T, Source[T], Progress]):
     """Works through a source from its progress on, at least once each, leaving none out.
 
     `run(job)` is called in its own thread, for at most `max_processing` jobs at once, none more than
@@ -32,32 +31,13 @@ class Consumer(BaseConsumer[T]):
     `on_advance(old, new)` is called after P was written, once for each advance, in order.
     """
 
-    progress: Progress
-
-    def __init__(
-        self,
-        source: Source[T],
-        progress: Progress,
-        run: Callable[[IndexedJob[T]], Any],
-        *,
-        max_processing: int = 1,
-        max_ahead: int = 0,
-        on_advance: OnAdvance | None = None,
-    ) -> None:
-        super().__init__(
-            source,
-            progress,
-            run,
-            max_processing=max_processing,
-            max_ahead=max_ahead,
-            on_advance=on_advance,
-        )
+    def _prepare(self) -> None:
         self.stopping = threading.Event()
         self._walking, self._saving, self._telling = threading.Lock(), threading.Lock(), threading.Lock()
         # The thread that walks; 0: none.
         self._walker = 0
         self._threads: set[int] = set()
-        self._begin_at(progress.initialize(log=log_name(source, progress.queue)))
+        self._begin_at(self.progress.initialize(log=log_name(self.source, self.progress.queue)))
 
     # Lifecycle
 

@@ -13,7 +13,7 @@ from . import asks
 NOTHING_SEEN = Seen()
 
 
-class _Progress:
+class BaseProgress:
     """What both kinds share: the name, and by which word of an operator it goes."""
 
     def __init__(self, queue: Any, name: str, start: int = 0) -> None:
@@ -39,7 +39,7 @@ class _Progress:
         return asks.move(self.queue.tenant, self.name, to, self._resets, seen)
 
 
-class Progress(_Progress):
+class Progress(BaseProgress):
     """The durable progress of one consumer. Every index up to `processed` has been worked on to its end."""
 
     queue: Queue
@@ -67,7 +67,7 @@ class Progress(_Progress):
         self.queue._ask(self._check_ask(at))
 
 
-class AsyncProgress(_Progress):
+class AsyncProgress(BaseProgress):
     """The same for an `AsyncQueue`; see `Progress`."""
 
     queue: AsyncQueue
