@@ -1,19 +1,16 @@
 """The group for asyncio: a task for each job, and one that checks for jobs, writes progress and restarts."""
 
 import asyncio
-from collections.abc import Callable
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 
 from ..core.bounds import MAX_INDEX
 from ..core.checks import check_whole
-from ..core.durations import duration_ms
-from ..queue.options import Duration
 from .aio import AsyncConsumer, waited
-from .base import AlreadyStarted, OnAdvance, log
+from .base import AlreadyStarted, log
 from .group import LATER, TRY_AGAIN_S
+from .group_base import BaseGroup
 from .progress import AsyncProgress
-from .restart import Restart
-from .signals import Milestones, Signal, following
+from .signals import Signal, following
 from .source import IndexedJob, checked_head
 
 T = TypeVar("T")
@@ -59,36 +56,12 @@ class _Tasked(AsyncConsumer[T]):
             self._bell.set()
 
 
-class AsyncConsumerGroup(Generic[T]):
+class AsyncConsumerGroup(BaseGroup[T, Any, AsyncProgress, _Tasked[T]]):
     """A consumer that looks for work by itself, with a task for each job; see `ConsumerGroup`."""
 
-    def __init__(
-        self,
-        source: Any,
-        progress: AsyncProgress,
-        run: Callable[[IndexedJob[T]], Any],
-        *,
-        max_processing: int = 1,
-        max_ahead: int = 0,
-        on_advance: OnAdvance | None = None,
-        restart: Restart | None = None,
-        poll: Duration = 1,
-    ) -> None:
-        self.source, self.progress = source, progress
-        self.restarts = 0
-        self._restart = restart
-        self._poll_s = duration_ms(poll, name="poll", least_ms=1) / 1000
+    def _prepare(self) -> None:
         self._moved, self._stop = asyncio.Event(), asyncio.Event()
-        self._ready, self._closed = Signal(), Signal()
         self._task: asyncio.Task[None] | None = None
-        self._options: dict[str, Any] = {
-            "max_processing": max_processing,
-            "max_ahead": max_ahead,
-            "on_advance": self._advanced,
-        }
-        self._run, self._on_advance = run, on_advance
-        self._milestones = Milestones(progress.name)
-        self._consumer = self._made()
 
     def _made(self) -> _Tasked[T]:
         return _Tasked(self.source, self.progress, self._run, moved=self._moved, **self._options)
@@ -97,26 +70,6 @@ class AsyncConsumerGroup(Generic[T]):
         if self._on_advance is not None:
             await waited(self._on_advance(old, new))
         self._milestones.passed(new)
-
-    @property
-    def processed(self) -> int:
-        """P, as written."""
-        return self._consumer.processed
-
-    @property
-    def size(self) -> int:
-        """How many indexes above P were started."""
-        return self._consumer.size
-
-    @property
-    def error(self) -> BaseException | None:
-        """The error that ended the group, or its last consumer before a restart."""
-        return self._consumer.error
-
-    @property
-    def trouble(self) -> Exception | None:
-        """The error of the last check, which is retried."""
-        return self._consumer.trouble
 
     @property
     def stopping(self) -> asyncio.Event:
@@ -154,14 +107,6 @@ class AsyncConsumerGroup(Generic[T]):
     async def done(self, job_id: str, *, connection: Any = None) -> int:
         """Report a job that was left for `LATER`, or whose worker writes P itself; see `Consumer.done`."""
         return await self._consumer.done(job_id, connection=connection)
-
-    def ready(self) -> Signal:
-        """Comes when the group has started; to wait for, or to await."""
-        return self._ready
-
-    def closed(self) -> Signal:
-        """Comes when nothing of it runs any more, with the error that ended it, if any."""
-        return self._closed
 
     async def wait(self, *, until: int) -> None:
         """Wait until P is at an index or above; see `ConsumerGroup.wait`."""

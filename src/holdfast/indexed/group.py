@@ -7,18 +7,15 @@ supervisor ─ start ─▶ ready ─▶ [ notified, or `poll` ─▶ check ]* �
 
 import queue
 import threading
-from collections.abc import Callable
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 
 from ..core.bounds import MAX_INDEX
 from ..core.checks import check_whole
-from ..core.durations import duration_ms
-from ..queue.options import Duration
-from .base import AlreadyStarted, OnAdvance, log
+from .base import AlreadyStarted, log
 from .consumer import Consumer
+from .group_base import BaseGroup
 from .progress import Progress
-from .restart import Restart
-from .signals import Milestones, Signal, following
+from .signals import Signal, following
 from .source import IndexedJob, Source, checked_head
 
 T = TypeVar("T")
@@ -122,7 +119,7 @@ class _Pooled(Consumer[T]):
             self._turns(wait=False)
 
 
-class ConsumerGroup(Generic[T]):
+class ConsumerGroup(BaseGroup[T, Source[T], Progress, _Pooled[T]]):
     """A consumer with a pool of `max_processing` threads, which looks for work by itself.
 
     When `run(job)` returns the job is done, unless it returns `LATER`. Progress is written behind the work;
@@ -131,34 +128,10 @@ class ConsumerGroup(Generic[T]):
     again after an error; without it the first error ends it and is raised by `closed()`.
     """
 
-    def __init__(
-        self,
-        source: Source[T],
-        progress: Progress,
-        run: Callable[[IndexedJob[T]], Any],
-        *,
-        max_processing: int = 1,
-        max_ahead: int = 0,
-        on_advance: OnAdvance | None = None,
-        restart: Restart | None = None,
-        poll: Duration = 1,
-    ) -> None:
-        self.source, self.progress = source, progress
-        self.restarts = 0
-        self._restart = restart
-        self._poll_s = duration_ms(poll, name="poll", least_ms=1) / 1000
+    def _prepare(self) -> None:
         self._bell, self._stop = threading.Event(), threading.Event()
-        self._ready, self._closed = Signal(), Signal()
         self._thread: threading.Thread | None = None
         self._lock = threading.Lock()
-        self._options: dict[str, Any] = {
-            "max_processing": max_processing,
-            "max_ahead": max_ahead,
-            "on_advance": self._advanced,
-        }
-        self._run, self._on_advance = run, on_advance
-        self._milestones = Milestones(progress.name)
-        self._consumer = self._made()
 
     def _made(self) -> _Pooled[T]:
         consumer: _Pooled[T] = _Pooled(
@@ -171,26 +144,6 @@ class ConsumerGroup(Generic[T]):
         if self._on_advance is not None:
             self._on_advance(old, new)
         self._milestones.passed(new)
-
-    @property
-    def processed(self) -> int:
-        """P, as written; see `Consumer.processed`."""
-        return self._consumer.processed
-
-    @property
-    def size(self) -> int:
-        """How many indexes above P were started."""
-        return self._consumer.size
-
-    @property
-    def error(self) -> BaseException | None:
-        """The error that ended the group, or its last consumer before a restart."""
-        return self._consumer.error
-
-    @property
-    def trouble(self) -> Exception | None:
-        """The error of the last check, which is retried."""
-        return self._consumer.trouble
 
     @property
     def stopping(self) -> threading.Event:
@@ -231,14 +184,6 @@ class ConsumerGroup(Generic[T]):
     def done(self, job_id: str, *, connection: Any = None) -> int:
         """Report a job that was left for `LATER`, or whose worker writes P itself; see `Consumer.done`."""
         return self._consumer.done(job_id, connection=connection)
-
-    def ready(self) -> Signal:
-        """A signal that completes when the group has started; to wait for, or to await."""
-        return self._ready
-
-    def closed(self) -> Signal:
-        """A signal that completes when the group has stopped, with the error that ended it, if any."""
-        return self._closed
 
     def wait(self, *, until: int, timeout: float | None = None) -> bool:
         """Wait until P has reached an index; False after `timeout` seconds.
