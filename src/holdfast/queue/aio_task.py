@@ -1,13 +1,11 @@
 """Tasks and handles of a queue for asyncio: `Task` and `Handle` with coroutines."""
 
 from collections.abc import Callable, Coroutine, Iterable
-from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar, Unpack, overload
-
-import msgspec
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, TypeVar, Unpack, overload
 
 from ..core.job import Job
 from .options import Duration, JobOptions
-from .task import Arguments, Task, TaskWithOptions
+from .task import Arguments, BaseHandle, Task, TaskWithOptions
 
 if TYPE_CHECKING:
     from .context import AnyContext
@@ -18,25 +16,13 @@ R_co = TypeVar("R_co", covariant=True)
 T = TypeVar("T")
 
 
-class AsyncHandle(msgspec.Struct, Generic[R_co], frozen=True, eq=False, gc=False):
+class AsyncHandle(BaseHandle[R_co], frozen=True):
     """A job that was added: its `id`, and methods that query the queue."""
-
-    _queue: Any
-    id: int
-
-    def __repr__(self) -> str:
-        return f"<job {self.id}>"
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, AsyncHandle) and self.id == other.id
-
-    def __hash__(self) -> int:
-        return hash(self.id)
 
     async def result(self, wait: Duration | None = None) -> R_co:
         """See `AsyncQueue.result`."""
-        value: Any = await self._queue.result(self, wait=wait)
-        return value  # type: ignore[no-any-return]
+        value: R_co = await self._queue.result(self, wait=wait)
+        return value
 
     async def get(self) -> Job:
         """The job's record."""

@@ -38,7 +38,6 @@ from .encoding import decode, from_json_type
 from .options import (
     Duration,
     JobOptions,
-    JobRef,
     defaults_of,
     given_names,
     given_over,
@@ -60,53 +59,44 @@ T = TypeVar("T")
 Arguments = tuple[Any, ...] | dict[str, Any]
 
 
-class HandleQueue(Protocol):
-    """The part of a queue that a handle uses."""
+class BaseHandle(msgspec.Struct, Generic[R_co], frozen=True, eq=False, gc=False):
+    """What handles of both kinds of queues are: the queue, and the `id` of a job that was added."""
 
-    def result(self, job: JobRef, wait: Duration | None = None) -> Any:
-        """See `Queue.result`."""
-
-    def get(self, job: JobRef) -> Job:
-        """See `Queue.get`."""
-
-    def why(self, job: JobRef) -> str:
-        """See `Queue.why`."""
-
-    def cancel(self, job: JobRef, *, force: bool = False) -> Job:
-        """See `Queue.cancel`."""
-
-
-class Handle(msgspec.Struct, Generic[R_co], frozen=True, eq=False, gc=False):
-    """A job that was added: its `id`, and methods that query the queue."""
-
-    _queue: HandleQueue
+    _queue: Any
     id: int
 
     def __repr__(self) -> str:
         return f"<job {self.id}>"
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Handle) and self.id == other.id
+        return isinstance(other, type(self)) and self.id == other.id
 
     def __hash__(self) -> int:
         return hash(self.id)
 
+
+class Handle(BaseHandle[R_co], frozen=True):
+    """A job that was added: its `id`, and methods that query the queue."""
+
     def result(self, wait: Duration | None = None) -> R_co:
         """What the task returned; raises `JobFailed`, or `Timeout` when it has not ended within `wait`."""
-        value: Any = self._queue.result(self, wait=wait)
-        return value  # type: ignore[no-any-return]
+        value: R_co = self._queue.result(self, wait=wait)
+        return value
 
     def get(self) -> Job:
         """The job's record."""
-        return self._queue.get(self)
+        job: Job = self._queue.get(self)
+        return job
 
     def why(self) -> str:
         """Why it is not running."""
-        return self._queue.why(self)
+        reason: str = self._queue.why(self)
+        return reason
 
     def cancel(self, *, force: bool = False) -> Job:
         """Cancel the job; see `Queue.cancel`."""
-        return self._queue.cancel(self, force=force)
+        job: Job = self._queue.cancel(self, force=force)
+        return job
 
 
 class TaskWithOptions(Generic[P, R]):
