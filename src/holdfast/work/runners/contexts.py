@@ -10,7 +10,7 @@ import hashlib
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from ...core.handler import Handler, RunnerOptions
 from ...store.common.clock import monotonic_s
@@ -48,55 +48,17 @@ def _digest(*texts: str) -> str:
     return hashlib.sha256("\0".join(texts).encode()).hexdigest()[:16] if any(texts) else ""
 
 
-class WarmContext(Protocol):
+class WarmContext:
     """An environment that runs the jobs of one key, one batch at a time."""
 
-    key: ContextKey
-    # What starting it has used, and when it was last used.
-    start_charge: Charge
-    used_s: float
-
-    def jobs_left(self) -> int:
-        """How many more jobs it may run; 0: it must be closed."""
-
-    def is_clean(self) -> bool:
-        """Whether it can run another job."""
-
-    def fail(self) -> None:
-        """Have it closed instead of used again."""
-
-    def prepare(self, handler: Handler) -> None:
-        """Start it, if that has not been done, and define the handler; raises `ContextFailed`."""
-
-    def run_around(self, handler: Handler, script: str) -> Charge:
-        """Run `before_each` or `after_each`; raises `ContextFailed` if that fails."""
-
-    def run_job(self, handler: Handler, job: HandlerJob) -> RunResult:
-        """Run a job; errors are part of its result."""
-
-    def cancel(self) -> None:
-        """End the job that runs. Any thread may call it."""
-
-    def close(self) -> None:
-        """End it."""
-
-
-class ProcessContext:
-    """A context in a child process."""
-
-    def __init__(
-        self, key: ContextKey, plan: LaunchPlan, dialect: Dialect, processes: int, starter: DaemonThreadPool
-    ) -> None:
-        self.key, self._dialect, self._processes = key, dialect, processes
-        self._options = key.options
-        self._started_s = self.used_s = monotonic_s()
+    def __init__(self, key: ContextKey) -> None:
+        self.key, self._options = key, key.options
+        # What starting it has used, and when it was last used.
         self.start_charge = Charge()
+        self._started_s = self.used_s = monotonic_s()
         self._jobs = 0
-        self._number = 0
         # Failed: cannot run another job. Suspect: may, but not in another batch.
         self._is_prepared = self._has_failed = self._is_suspect = False
-        self._defined: set[str] = set()
-        self._child = ChildProcess(plan, starter)
 
     def jobs_left(self) -> int:
         """How many more jobs it may run; 0: it must be closed."""
@@ -105,13 +67,50 @@ class ProcessContext:
             return 0
         return self._options.context_jobs - self._jobs
 
-    def is_clean(self) -> bool:
-        """Whether it can run another job: it runs, and has written no reply that no request asked for."""
-        return not self._has_failed and self._child.is_usable()
-
     def fail(self) -> None:
         """Have it closed instead of used again."""
         self._has_failed = True
+
+    def is_clean(self) -> bool:
+        """Whether it can run another job."""
+        raise NotImplementedError
+
+    def prepare(self, handler: Handler) -> None:
+        """Start it, if that has not been done, and define the handler; raises `ContextFailed`."""
+        raise NotImplementedError
+
+    def run_around(self, handler: Handler, script: str) -> Charge:
+        """Run `before_each` or `after_each`; raises `ContextFailed` if that fails."""
+        raise NotImplementedError
+
+    def run_job(self, handler: Handler, job: HandlerJob) -> RunResult:
+        """Run a job; errors are part of its result."""
+        raise NotImplementedError
+
+    def cancel(self) -> None:
+        """End the job that runs. Any thread may call it."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """End it."""
+        raise NotImplementedError
+
+
+class ProcessContext(WarmContext):
+    """A context in a child process."""
+
+    def __init__(
+        self, key: ContextKey, plan: LaunchPlan, dialect: Dialect, processes: int, starter: DaemonThreadPool
+    ) -> None:
+        super().__init__(key)
+        self._dialect, self._processes = dialect, processes
+        self._number = 0
+        self._defined: set[str] = set()
+        self._child = ChildProcess(plan, starter)
+
+    def is_clean(self) -> bool:
+        """Whether it can run another job: it runs, and has written no reply that no request asked for."""
+        return not self._has_failed and self._child.is_usable()
 
     def prepare(self, handler: Handler) -> None:
         """Start it, if that has not been done, and define the handler; raises `ContextFailed`."""

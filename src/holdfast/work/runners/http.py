@@ -23,7 +23,7 @@ from ...core.handler import Handler
 from ...core.job import Body
 from ...queue.timers import TimerThread
 from ...store.common.clock import monotonic_s
-from .contexts import ContextKey, early_ms
+from .contexts import ContextKey, WarmContext, early_ms
 from .dialects import BAD_JSON
 from .public_address import FORBIDDEN_ADDRESS, ForbiddenAddress, open_public
 from .records import (
@@ -49,18 +49,14 @@ HEADERS = {"Content-Type": "text/plain; charset=utf-8", "User-Agent": "holdfast"
 Requested = tuple[int, str, bytes]
 
 
-class HttpContext:
+class HttpContext(WarmContext):
     """An open connection to the host of a URL."""
 
     def __init__(self, key: ContextKey, settings: RunnerSettings, timers: TimerThread) -> None:
-        self.key, self._hosts, self._timers = key, settings.hosts, timers
+        super().__init__(key)
+        self._hosts, self._timers = settings.hosts, timers
         # A host that the operator has listed may have any address.
         self._any_address = settings.private_hosts or bool(settings.hosts)
-        self._options = key.options
-        self._started_s = self.used_s = monotonic_s()
-        self.start_charge = Charge()
-        self._jobs = 0
-        self._is_prepared = self._has_failed = False
         self._connection: http.client.HTTPConnection | None = None
         # Kept apart: the connection forgets it when a response says that it is the last.
         self._socket: socket.socket | None = None
@@ -71,18 +67,9 @@ class HttpContext:
         self._is_late = False
         self._is_cancelled = False
 
-    def jobs_left(self) -> int:
-        """How many more jobs it may run; 0: it must be closed."""
-        is_old = (monotonic_s() - self._started_s) * 1000 > self._options.context_age_ms
-        return 0 if is_old or self._has_failed else self._options.context_jobs - self._jobs
-
     def is_clean(self) -> bool:
         """Whether it can run another job: unless it was cancelled, as each gets a connection that works."""
         return not self._is_cancelled
-
-    def fail(self) -> None:
-        """Have it closed instead of used again."""
-        self._has_failed = True
 
     def prepare(self, handler: Handler) -> None:
         """Check the URL, and request that of `before` once; raises `ContextFailed`."""
