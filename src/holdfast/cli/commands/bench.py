@@ -6,13 +6,14 @@ import platform
 import signal
 import statistics
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
+from ..output import progress
 from ..session import STORE, Session, settings
 
 if TYPE_CHECKING:
@@ -53,14 +54,14 @@ def bench(
     place = place_of(None if session.store == STORE else session.store, folder)
     chosen = list(dict.fromkeys(measures)) or list(MEASURES)
     figures = []
-    with _exit_on_sigterm(), _progress(len(chosen) * rounds) as advance:
+    with _exit_on_sigterm():
         for name in chosen:
             what, unit, once = MEASURES[name]
             values = []
-            for _ in range(rounds):
-                advance(what, 0)
-                values.append(once(Bench(place, scale=scale)))
-                advance(what, 1)
+            with progress(what, rounds, unit="rounds") as advance:
+                for _ in range(rounds):
+                    values.append(once(Bench(place, scale=scale)))
+                    advance(1)
             figures.append(Figure(name, what, statistics.median(values), unit, rounds))
     show = _print_json if session.as_json else _print_table
     show(figures, _settings(place, scale, rounds))
@@ -74,21 +75,6 @@ def _exit_on_sigterm() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, before)
-
-
-@contextmanager
-def _progress(total: int) -> Iterator[Callable[[str, int], None]]:
-    """Show on a terminal what is being measured, and the progress."""
-    if not sys.stderr.isatty():
-        yield lambda _what, _rounds: None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
-    columns = [TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()]
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("", total=total)
-        yield lambda what, rounds: bar.update(task, description=what, advance=rounds)
 
 
 def _settings(place: "BenchPlace", scale: float, rounds: int) -> dict[str, str]:
