@@ -6,7 +6,7 @@
 
 If a store can run several commits at once, there are several groups. What a thread says as the holder of a
 job goes to the group of that job, so that it stays in order; an add or a claim goes to a free group, and
-everything else to the first. Many answers of a worker have a thread of their own (`AnswerThread`): they and
+everything else to the first. Many answers of a worker have a thread of their own (`CommitThread`): they and
 its claims wait for the server at the same time.
 """
 
@@ -19,7 +19,7 @@ from ..store.common.clock import monotonic_s
 from ..store.common.interrupts import call_in_turn, may_be_interrupted
 from .done import Done
 from .engine import Engine
-from .group import AnswerThread, Group
+from .group import CommitThread, Group
 from .submitter import Submitter
 from .ticket import Ticket, deliver
 from .waiter import Waiter
@@ -51,7 +51,7 @@ class Committer(Submitter):
         self._group = self._groups[0] if len(self._groups) == 1 else None
         self._waiter = Waiter(engine, self._groups[0], self._answer)
         beside = self._groups[1:] or ([Group(self._commit)] if capabilities.answers_beside else [])
-        self._answers = AnswerThread(beside[0]) if beside else None
+        self._answers = CommitThread(beside[0], "holdfast-answers") if beside else None
         self._closed = False
 
     def ask(self, command: c.Command, *, wait_s: float = 0.0) -> Any:
@@ -84,7 +84,7 @@ class Committer(Submitter):
 
         Many answers of a worker are committed beside its other commands, if the store can do that.
         """
-        thread: Waiter | AnswerThread = self._waiter
+        thread: Waiter | CommitThread = self._waiter
         if self._answers is not None and self._answers.has_room and _are_many_answers(tickets):
             thread = self._answers
         if not thread.put(tickets):

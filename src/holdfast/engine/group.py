@@ -18,7 +18,7 @@ from ..core.bounds import BATCH_BYTES, BATCH_JOBS
 from ..store.common.interrupts import ServiceThread, wake
 from .ticket import Ticket
 
-# How many answers may wait in an `AnswerThread`: if the process is killed, their jobs run again.
+# How many answers may wait in a `CommitThread`: if the process is killed, their jobs run again.
 MOST_WAITING = 1_000
 
 
@@ -97,23 +97,24 @@ class Group:
             pass
 
 
-class AnswerThread:
-    """A thread that commits the answers of workers, while the waiter's thread commits their claims.
+class CommitThread:
+    """A thread that commits the tickets of callers that do not wait in a thread.
 
-    Both wait for a server most of the time. One after the other they would keep the worker waiting for both.
-    If it falls behind, `has_room` is False: then answers are for the waiter, which claims only after them.
+    One is for the answers of workers, while the waiter's thread commits their claims. Both wait for a server
+    most of the time: one after the other they would keep the worker waiting for both. If it falls behind,
+    `has_room` is False: then answers are for the waiter, which claims only after them.
     """
 
-    def __init__(self, group: Group) -> None:
+    def __init__(self, group: Group, name: str) -> None:
         self._group = group
         self._inbox: deque[Ticket] = deque()
-        # How many answers are in it.
+        # How many answers, jobs or items are in it.
         self._waiting = 0
         self._closed = False
         # The lock that the thread waits for.
         self._signal = threading.Lock()
         self._signal.acquire()
-        self._thread = ServiceThread(self._loop, "holdfast-answers")
+        self._thread = ServiceThread(self._loop, name)
         self._lock = threading.Lock()
 
     def put(self, tickets: Sequence[Ticket]) -> bool:

@@ -13,7 +13,6 @@ import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from queue import SimpleQueue
 from typing import Any, NamedTuple
 
 from msgspec.structs import replace
@@ -21,9 +20,9 @@ from msgspec.structs import replace
 from ..core import commands as c
 from ..core.errors import Closed, StoreError
 from ..core.slots import with_slots
-from ..engine.group import Group
+from ..engine.group import CommitThread, Group
 from ..engine.ticket import Ticket, deliver
-from ..store.common.interrupts import ServiceThread, may_be_interrupted
+from ..store.common.interrupts import may_be_interrupted
 from .folder import JournalFolder, fault_of, write_at
 from .ids import JournalIds
 from .records import encode_runs, runs_of
@@ -61,8 +60,8 @@ class JournalWriter:
         # Replaced as a whole: an interrupt may come between any two steps.
         # Not a number that a read position has, though its segment may be gone: lines would be passed over.
         self._active = self._open_segment(max((folder.last_position, *folder.segments())) + 1)
-        self._submitted: SimpleQueue[Ticket | None] = SimpleQueue()
-        self._thread = ServiceThread(self._run, "holdfast-journal")
+        # Writes for coroutines.
+        self._thread = CommitThread(self._group, "holdfast-journal")
 
     @property
     def end(self) -> tuple[int, int]:
@@ -95,9 +94,8 @@ class JournalWriter:
         """Write jobs of a caller that does not wait in a thread; the ticket is answered from another."""
         with self._lock:
             self._check_open()
-            self._thread.start()
-            # Before `close` puts in the end.
-            self._submitted.put(ticket)
+            # Before `close` ends the thread.
+            self._thread.put([ticket])
 
     def write(self, command: c.Add) -> list[int]:
         """Have jobs written with the next group, or by `sync`; their ids."""
@@ -126,9 +124,7 @@ class JournalWriter:
             if self._closed:
                 return
             self._closed = True
-        if self._thread.is_started:
-            self._submitted.put(None)
-            self._thread.join()
+        self._thread.close()
         with self._group.turn:
             if self._records and self._broken is None:
                 self._flush()
@@ -139,19 +135,6 @@ class JournalWriter:
             raise Closed
         if self._broken is not None:
             raise self._broken
-
-    # The thread that writes for coroutines
-
-    def _run(self) -> None:
-        while (ticket := self._submitted.get()) is not None:
-            tickets = [ticket]
-            while not self._submitted.empty():
-                more = self._submitted.get()
-                if more is None:
-                    self._submitted.put(None)
-                    break
-                tickets.append(more)
-            self._group.commit_all(tickets)
 
     # Under the turn of the group
 
