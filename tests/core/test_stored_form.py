@@ -9,12 +9,13 @@ from holdfast.core import ids
 from holdfast.core.commands import NewJob
 from holdfast.core.defaults import Defaults
 from holdfast.core.job import Backoff, Children, Code, Job, JobProgress, Outcome, Place, State
+from holdfast.core.kinds import name_of
 from holdfast.core.limits import Domain, Limit, TaskLoad
 from holdfast.core.notes import JobLog, LogLine, StepResult
 from holdfast.core.schedule import Schedule
 from holdfast.core.unique import Unique
 from holdfast.engine.commands.schedules import Kept
-from holdfast.engine.records import Patterns, name_of
+from holdfast.engine.records import Patterns
 from holdfast.engine.sysid import Sysid
 
 FULL = Job(

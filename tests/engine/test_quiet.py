@@ -7,6 +7,7 @@ import msgspec
 import pytest
 
 from holdfast.core import commands as c
+from holdfast.core.kinds import CHORE, OUTBOX, name_of
 from holdfast.core.limits import Limit
 from holdfast.core.schedule import Schedule
 from holdfast.engine import upkeep
@@ -14,7 +15,6 @@ from holdfast.engine.claim_hint import read_claim_hint
 from holdfast.engine.commands import chores, outbox
 from holdfast.engine.committer import Committer
 from holdfast.engine.engine import Engine
-from holdfast.engine.records import CHORE, OUTBOX, name_of
 from holdfast.engine.shard_info import ShardInfo
 from holdfast.store.common.clock import monotonic_s
 from holdfast.store.contract import JOBS, Changes

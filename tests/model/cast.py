@@ -9,8 +9,8 @@ from holdfast.core import commands as c
 from holdfast.core.bounds import MINUTE_MS
 from holdfast.core.handler import DeleteHandler, Handler, RollBackHandler, SetHandler
 from holdfast.core.job import Job, Place, Record
-from holdfast.core.kinds import HANDLER
-from holdfast.engine.records import PAUSE, read_pause
+from holdfast.core.kinds import HANDLER, PAUSE
+from holdfast.engine.records import read_pause
 
 from .commands import GIVEN_ID, UNKNOWN_ID, Plan
 from .view import View

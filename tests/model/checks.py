@@ -14,22 +14,23 @@ from holdfast.core import rank, unique
 from holdfast.core.bounds import LOG_BYTES, LOG_LINES
 from holdfast.core.family import tally
 from holdfast.core.job import Job, Place, State, size_of
-from holdfast.core.kinds import HANDLED, HANDLER, HANDLER_VERSION
-from holdfast.core.limits import Domain, DomainKey, Limit, TaskLoad, find_pattern
-from holdfast.core.notes import JobLog
-from holdfast.engine.batch.notes import step_name
-from holdfast.engine.commands.handlers import HandlerHead
-from holdfast.engine.records import (
+from holdfast.core.kinds import (
     CHORE,
+    HANDLED,
+    HANDLER,
+    HANDLER_VERSION,
     JOB_LOG,
     LIMIT,
     PATTERNS,
     PAUSE,
     STEPS,
     name_of,
-    read_limit,
-    read_patterns,
 )
+from holdfast.core.limits import Domain, DomainKey, Limit, TaskLoad, find_pattern
+from holdfast.core.notes import JobLog
+from holdfast.engine.batch.notes import step_name
+from holdfast.engine.commands.handlers import HandlerHead
+from holdfast.engine.records import read_limit, read_patterns
 from holdfast.store.contract import CountKey
 
 from .view import View

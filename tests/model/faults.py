@@ -19,8 +19,8 @@ from holdfast.core import commands as c
 from holdfast.core import handler as h
 from holdfast.core.bounds import DAY_MS, MINUTE_MS
 from holdfast.core.errors import StoreError, Unavailable, Unsettled
+from holdfast.core.kinds import OUTBOX
 from holdfast.core.managing import SetRetention
-from holdfast.engine.records import OUTBOX
 from holdfast.store.common.clock import Clock
 from holdfast.store.contract import Changes, Store, Txn
 from holdfast.store.memory.store import MemoryStore

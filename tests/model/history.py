@@ -8,12 +8,13 @@ from msgspec.structs import replace
 from holdfast.core import commands as c
 from holdfast.core.errors import HoldfastError, LeaseLost, NotFound
 from holdfast.core.job import Job, Place
+from holdfast.core.kinds import OUTBOX, PAUSE, SCHEDULE, SETTING
 from holdfast.core.limits import Domain, DomainKey, Limit
 from holdfast.core.managing import RunSchedule, SetRetention
 from holdfast.engine import upkeep
 from holdfast.engine.commands.governing import RETENTION
 from holdfast.engine.commands.schedules import Kept, read_kept
-from holdfast.engine.records import OUTBOX, PAUSE, SCHEDULE, SETTING, read_pause
+from holdfast.engine.records import read_pause
 
 from .checks import Complaints, limit_of
 from .view import View

@@ -26,21 +26,12 @@ from holdfast.core import commands as c
 from holdfast.core.checks import check_command
 from holdfast.core.errors import BadInput, HoldfastError
 from holdfast.core.job import Code, Job, Place, State
+from holdfast.core.kinds import CHORE, LIMIT, PATTERNS, PAUSE, SCHEDULE, name_of
 from holdfast.core.limits import Limit
 from holdfast.engine.commands.schedules import read_kept
 from holdfast.engine.done import Done
 from holdfast.engine.engine import Engine
-from holdfast.engine.records import (
-    CHORE,
-    LIMIT,
-    PATTERNS,
-    PAUSE,
-    SCHEDULE,
-    name_of,
-    read_limit,
-    read_patterns,
-    read_pause,
-)
+from holdfast.engine.records import read_limit, read_patterns, read_pause
 from holdfast.store.common.clock import Clock
 from holdfast.store.contract import JobFilter, ReadTxn, Store, WaitingQuery
 from holdfast.store.memory.store import MemoryStore

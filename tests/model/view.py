@@ -5,13 +5,11 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from holdfast.core import rank
+from holdfast.core import kinds, rank
 from holdfast.core.bounds import MAX_TIME_MS
 from holdfast.core.job import Body, Job, Place, Record
-from holdfast.core.kinds import DOMAIN, HANDLED, HANDLER, HANDLER_VERSION
 from holdfast.core.limits import Domain, DomainKey
 from holdfast.core.unique import Unique, UniqueKey
-from holdfast.engine import records as r
 from holdfast.engine.batch.holders import find_holders
 from holdfast.engine.batch.limiting import list_domains
 from holdfast.engine.sysid import Sysid
@@ -20,23 +18,23 @@ from holdfast.store.contract import CountKey, JobFilter, Moments, ReadTxn, Store
 # More than any history makes.
 ALL = 100_000
 KINDS = (
-    r.LIMIT,
-    r.PATTERNS,
-    r.PAUSE,
-    r.SCHEDULE,
-    r.SYSID,
-    r.SETTING,
-    r.TASK,
-    r.WORKER,
-    r.CHORE,
-    r.FLOOR,
-    r.STEPS,
-    r.JOB_LOG,
-    r.POINTER,
-    r.OUTBOX,
-    HANDLER,
-    HANDLER_VERSION,
-    HANDLED,
+    kinds.LIMIT,
+    kinds.PATTERNS,
+    kinds.PAUSE,
+    kinds.SCHEDULE,
+    kinds.SYSID,
+    kinds.SETTING,
+    kinds.TASK,
+    kinds.WORKER,
+    kinds.CHORE,
+    kinds.FLOOR,
+    kinds.STEPS,
+    kinds.JOB_LOG,
+    kinds.POINTER,
+    kinds.OUTBOX,
+    kinds.HANDLER,
+    kinds.HANDLER_VERSION,
+    kinds.HANDLED,
 )
 
 
@@ -64,7 +62,7 @@ class View(Record, frozen=True, kw_only=True):
     @property
     def notes(self) -> dict[tuple[str, str], bytes]:
         """The steps and logs of all jobs."""
-        return {key: raw for key, raw in self.records.items() if key[0] in (r.STEPS, r.JOB_LOG)}
+        return {key: raw for key, raw in self.records.items() if key[0] in (kinds.STEPS, kinds.JOB_LOG)}
 
     def family(self) -> dict[int, list[Job]]:
         """The live children of each parent, which itself may be gone."""
@@ -106,7 +104,7 @@ def look(store: Store, *, ids: set[int], tenants: tuple[str, ...], keys: list[Un
 def _records(txn: ReadTxn) -> dict[tuple[str, str], bytes]:
     found = {(kind, name): raw for kind in KINDS for name, raw in txn.rows(kind).items()}
     for key, raw in found.items():
-        if key[0] == r.SYSID:
+        if key[0] == kinds.SYSID:
             # The token is drawn by lot; whether there is one is what matters.
             held = msgspec.json.decode(raw, type=Sysid)
             found[key] = msgspec.json.encode(replace(held, token="…" if held.token else ""))
@@ -119,7 +117,7 @@ def _orders(txn: ReadTxn, domains: list[Domain]) -> dict[Any, list[Any]]:
         for place in (Place.SCHEDULED, Place.RUNNING)
     }
     orders["expiring"] = [job.id for job in txn.expiring(MAX_TIME_MS, ALL)]
-    orders["due domains"] = [key for key, _ in txn.scan(DOMAIN, due_before=MAX_TIME_MS, limit=ALL)]
+    orders["due domains"] = [key for key, _ in txn.scan(kinds.DOMAIN, due_before=MAX_TIME_MS, limit=ALL)]
     for domain in domains:
         for task in domain.loads:
             for place in (Place.READY, Place.HELD):

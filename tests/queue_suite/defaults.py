@@ -8,9 +8,9 @@ from holdfast.core import commands as c
 from holdfast.core.defaults import FOLLOWED, Defaults, source_of
 from holdfast.core.errors import BadInput
 from holdfast.core.job import Backoff, Job, State
+from holdfast.core.kinds import TASK, name_of
 from holdfast.core.queries import GetJob, ListDefaults, Query
 from holdfast.engine.batch.task_defaults import FRESH_MS, read_published
-from holdfast.engine.records import TASK, name_of
 from holdfast.queue.queue import Queue
 from holdfast.store.contract import Changes
 from holdfast.testing.clock import MovedClock

@@ -8,8 +8,8 @@ from typing import Any, TypeVar
 
 from holdfast.core import commands as c
 from holdfast.core.job import Backoff, Job, Place, State
+from holdfast.core.kinds import SYSID
 from holdfast.core.unique import key_of
-from holdfast.engine.records import SYSID
 from holdfast.queue.queue import ClaimedJob, Queue
 from holdfast.store.common.clock import monotonic_s
 from holdfast.store.contract import JobFilter

@@ -10,11 +10,10 @@ import holdfast
 from holdfast.core import commands as c
 from holdfast.core import ids
 from holdfast.core.job import State
-from holdfast.core.kinds import LOG_ITEMS, LOG_KEYS, log_table
+from holdfast.core.kinds import LOG_ITEMS, LOG_KEYS, OUTBOX, log_table, name_of
 from holdfast.core.slots import SHARDS as COUNTS
 from holdfast.core.slots import shard_of, slot_for, slot_of_record, slot_of_table
 from holdfast.engine.commands.outbox import OutboxMessage
-from holdfast.engine.records import OUTBOX, name_of
 from holdfast.queue.aio import AsyncQueue
 from holdfast.store.contract import Changes
 from tests.doubles import Gated, engines

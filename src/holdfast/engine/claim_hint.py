@@ -11,12 +11,12 @@ from ..core import commands as c
 from ..core import rank
 from ..core.glob import matches
 from ..core.job import Place
+from ..core.kinds import CHORE, OUTBOX, SCHEDULE
 from ..core.queries import ListWaiting
 from ..store.contract import ReadTxn
 from . import upkeep
 from .commands.schedules import fires_at
 from .queries import list_waiting
-from .records import CHORE, OUTBOX, SCHEDULE
 from .shard_info import UNSHARDED, ShardInfo
 
 # The most pairs of tenant and task that are read: with more, the answer is yes.

@@ -13,6 +13,7 @@ from ..core.errors import NotFound
 from ..core.family import is_stuck
 from ..core.history import GetHistory
 from ..core.job import WAITING, Body, Job, Place, State, Unreadable, readable, unreadable
+from ..core.kinds import HANDLED, LIMIT, PATTERNS, PAUSE, SCHEDULE, name_of
 from ..core.limits import Limit, find_pattern
 from ..core.managing import GetRetention
 from ..core.searching import ListTasks, SearchJobs
@@ -28,18 +29,7 @@ from .commands.governing import get_retention
 from .commands.schedules import fires_at, read_kept
 from .commands.workers import alive, registered
 from .history import get_history
-from .records import (
-    HANDLED,
-    LIMIT,
-    PATTERNS,
-    PAUSE,
-    SCHEDULE,
-    name_of,
-    read_limit,
-    read_limit_name,
-    read_patterns,
-    read_pause,
-)
+from .records import read_limit, read_limit_name, read_patterns, read_pause
 from .search import list_tasks, search_jobs
 
 # Queries of one job.

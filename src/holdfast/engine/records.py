@@ -6,29 +6,6 @@ import msgspec
 
 from ..core.defaults import TaskKey
 from ..core.job import Record
-from ..core.kinds import CHORE as CHORE
-from ..core.kinds import FLOOR as FLOOR
-from ..core.kinds import HANDLED as HANDLED
-from ..core.kinds import HANDLER as HANDLER
-from ..core.kinds import HANDLER_VERSION as HANDLER_VERSION
-from ..core.kinds import JOB_LOG as JOB_LOG
-from ..core.kinds import LIMIT as LIMIT
-from ..core.kinds import LOG as LOG
-from ..core.kinds import NUMBER as NUMBER
-from ..core.kinds import OUTBOX as OUTBOX
-from ..core.kinds import PATTERNS as PATTERNS
-from ..core.kinds import PAUSE as PAUSE
-from ..core.kinds import POINTER as POINTER
-from ..core.kinds import PROGRESS as PROGRESS
-from ..core.kinds import REQUEST as REQUEST
-from ..core.kinds import SCHEDULE as SCHEDULE
-from ..core.kinds import SETTING as SETTING
-from ..core.kinds import STEPS as STEPS
-from ..core.kinds import SYSID as SYSID
-from ..core.kinds import TASK as TASK
-from ..core.kinds import TOKEN as TOKEN
-from ..core.kinds import WORKER as WORKER
-from ..core.kinds import name_of as name_of
 from ..core.limits import Limit
 from ..core.queries import Paused
 

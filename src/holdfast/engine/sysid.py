@@ -19,11 +19,11 @@ from ..core.bounds import SYSID_LEASE_MS
 from ..core.commands import NewJob
 from ..core.errors import Stopped, StoreFull
 from ..core.job import Record
+from ..core.kinds import SYSID
 from ..core.moving import check_open
 from ..core.slots import slot_for
 from ..store.common.clock import monotonic_s
 from ..store.contract import NOTHING, Changes, RowKey, Store, Txn
-from .records import SYSID
 
 RENEW_MS = SYSID_LEASE_MS // 3
 # How long a write waits for a store that is stopped during a move, and how often it is tried.

@@ -19,10 +19,10 @@ from msgspec.structs import replace
 from ...core import limits, rules
 from ...core.bounds import ALLOWANCE, UPKEEP_JOBS
 from ...core.job import Job, Place
-from ...core.kinds import DOMAIN, Names
+from ...core.kinds import DOMAIN, LIMIT, PATTERNS, PAUSE, Names, name_of
 from ...core.limits import Domain, DomainCounts, DomainKey, Limit, TaskLoad
 from ...store.contract import ReadTxn
-from ..records import LIMIT, PATTERNS, PAUSE, name_of, read_limit, read_patterns
+from ..records import read_limit, read_patterns
 from .working_set import WorkingSet
 
 STOPPED = Limit(concurrency=0)

@@ -6,9 +6,9 @@ import msgspec
 
 from ...core import notes
 from ...core.job import Job
+from ...core.kinds import JOB_LOG, STEPS, name_of
 from ...core.notes import JobLog, StepResult
 from ...store.contract import ReadTxn
-from ..records import JOB_LOG, STEPS, name_of
 from .working_set import WorkingSet
 
 _encode = msgspec.json.Encoder().encode

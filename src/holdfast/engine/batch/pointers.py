@@ -8,10 +8,10 @@ shard knows whether the pointer is still true, and a transaction here cannot rea
 from collections.abc import Collection
 
 from ...core.errors import HoldfastError
+from ...core.kinds import POINTER
 from ...core.slots import slot_of_key
 from ...core.unique import UniqueKey
 from ...store.common.pointers import Pointer, pointer_name, read_pointer
-from ..records import POINTER
 from ..shard_info import ShardInfo
 from .working_set import WorkingSet
 

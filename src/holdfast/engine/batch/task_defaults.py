@@ -8,8 +8,9 @@ from ...core import commands as c
 from ...core.checks import check_defaults, check_name
 from ...core.defaults import NO_DEFAULTS, Defaults, Published
 from ...core.errors import BadInput
+from ...core.kinds import TASK, name_of
 from ...store.contract import ReadTxn
-from ..records import TASK, name_of, read_task_key
+from ..records import read_task_key
 from .working_set import WorkingSet
 
 # How long a process caches the defaults, and so how late it may notice what another process publishes.

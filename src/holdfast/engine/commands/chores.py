@@ -10,9 +10,9 @@ from msgspec.structs import replace
 from ...core import family
 from ...core.bounds import UPKEEP_JOBS
 from ...core.job import Job, Place, Record, State
+from ...core.kinds import CHORE, name_of
 from ..batch.batch import Batch
 from ..batch.limiting import list_domains
-from ..records import CHORE, name_of
 
 
 class Chore(Record, frozen=True, kw_only=True):

@@ -6,12 +6,12 @@ from ...core import commands as c
 from ...core.bounds import DEFAULT_RETENTION_MS, DOMAIN_BYTES
 from ...core.checks import check_key, check_name
 from ...core.errors import BadInput, TooLarge
-from ...core.kinds import SETTING
+from ...core.kinds import LIMIT, PATTERNS, PAUSE, SETTING, name_of
 from ...core.limits import check_limit, is_pattern
 from ...core.managing import GetRetention, SetRetention
 from ...store.contract import ReadTxn
 from ..batch.batch import Batch
-from ..records import LIMIT, PATTERNS, PAUSE, Patterns, name_of, read_patterns
+from ..records import Patterns, read_patterns
 from . import chores
 
 # All patterns of a tenant are searched for each domain that a claim finds for the first time.

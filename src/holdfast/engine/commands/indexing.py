@@ -11,10 +11,10 @@ from ...core.bounds import LOG_KEY_BYTES, MAX_INDEX
 from ...core.checks import check_body, check_key, check_name, check_whole
 from ...core.errors import NotFound
 from ...core.indexed import LogMark, Mark
-from ...core.kinds import LOG_ITEMS, LOG_KEYS, log_table
+from ...core.kinds import LOG, LOG_ITEMS, LOG_KEYS, PROGRESS, log_table, name_of
 from ...store.contract import ReadTxn
 from ..batch.batch import Batch
-from ..records import LOG, PROGRESS, name_of, read_pair
+from ..records import read_pair
 
 _pack = msgspec.msgpack.Encoder().encode
 _unpack: Any = msgspec.msgpack.Decoder().decode

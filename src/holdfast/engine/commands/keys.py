@@ -15,11 +15,11 @@ from ...core import rules, unique
 from ...core.bounds import MINUTE_MS
 from ...core.errors import LeaseLost, Unavailable
 from ...core.job import Job, Record
+from ...core.kinds import POINTER
 from ...core.unique import UniqueKey
 from ...store.common.pointers import Pointer, pointer_name
 from ..batch import pointers
 from ..batch.batch import Batch
-from ..records import POINTER
 from .adding import add_to, add_to_namesake
 
 # The longest time from the first step of an add to the second.

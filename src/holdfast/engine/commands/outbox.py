@@ -13,10 +13,10 @@ from ...core import commands as c
 from ...core import unique
 from ...core.errors import HoldfastError
 from ...core.job import Record
+from ...core.kinds import OUTBOX, name_of
 from ...core.slots import slot_for, slot_of_key
 from ..batch.batch import Batch
 from ..batch.pointers import Elsewhere
-from ..records import OUTBOX, name_of
 from .adding import add_one
 
 # The most messages that upkeep delivers at once.

@@ -11,9 +11,9 @@ import msgspec
 from ...core import commands as c
 from ...core.bounds import DAY_MS
 from ...core.job import Record
+from ...core.kinds import REQUEST, name_of
 from ...core.slots import slot_of_record
 from ..batch.batch import Batch
-from ..records import REQUEST, name_of
 
 KEPT_MS = DAY_MS
 # How many expired notes each new one deletes; more than one, so that they do not accumulate.

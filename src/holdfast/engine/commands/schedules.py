@@ -15,11 +15,11 @@ from ...core import schedule as s
 from ...core.checks import check_new
 from ...core.errors import BadInput, HoldfastError, NotFound, StoreFull
 from ...core.job import Place, Record
+from ...core.kinds import FLOOR, NUMBER, SCHEDULE, name_of
 from ...core.managing import RunSchedule
 from ...core.schedule import HISTORY, LastRun, Schedule
 from ...core.slots import slot_of_firing
 from ..batch.batch import Batch
-from ..records import FLOOR, NUMBER, SCHEDULE, name_of
 from . import outbox
 
 # How often a firing that waits for the schedule's last job is tried again, without a wake-up.

@@ -3,9 +3,9 @@
 import msgspec
 
 from ...core import ids
+from ...core.kinds import SYSID
 from ...core.sysid import TakenSysid, TakeSysid
 from ..batch.batch import Batch
-from ..records import SYSID
 from ..sysid import Sysid, free_number
 
 

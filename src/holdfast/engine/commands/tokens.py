@@ -10,10 +10,10 @@ from ...core import queries as q
 from ...core.bounds import MAX_DURATION_MS, TOKEN_NAME_BYTES, TOKENS
 from ...core.checks import check_name, check_whole
 from ...core.errors import BadInput, NotFound, TooLarge
+from ...core.kinds import TOKEN
 from ...core.token import Scope, Token, is_token_name
 from ...store.contract import ReadTxn
 from ..batch.batch import Batch
-from ..records import TOKEN
 
 _HASH = re.compile(r"[0-9a-f]{64}")
 _decode = msgspec.json.Decoder(Token).decode

@@ -10,11 +10,11 @@ from msgspec.structs import replace
 from ...core import commands as c
 from ...core.checks import check_name
 from ...core.errors import BadInput, Forbidden, NotFound, TooLarge
+from ...core.kinds import WORKER
 from ...core.managing import StopWorker
 from ...core.worker import Worker, narrow
 from ...store.contract import ReadTxn
 from ..batch.batch import Batch
-from ..records import WORKER
 
 # The largest record of a worker; most of it are the names of its tasks.
 WORKER_BYTES = 1024 * 1024

@@ -30,13 +30,12 @@ from ...core import ids
 from ...core.bounds import PAGE_JOBS, SECOND_MS, SYSID_LEASE_MS
 from ...core.errors import BadInput, HoldfastError, StoreError, Unavailable
 from ...core.job import Job
-from ...core.kinds import SHARD
+from ...core.kinds import SHARD, SYSID
 from ...core.moving import Notice, Standing, read_notice
 from ...store.common.clock import monotonic_s
 from ...store.contract import JOBS, NO_WAKE, NOTHING, Changes, JobFilter, ReadTxn, Store, Txn
 from ...store.sharded.shard import MARK
 from ...store.sharded.store import ShardedStore
-from ..records import SYSID
 from ..sysid import Sysid
 from .copying import Copier, Tell, is_empty
 from .parts import check_place

@@ -15,7 +15,25 @@ import msgspec
 
 from ...core import ids
 from ...core.bounds import CLAIM_BYTES
-from ...core.kinds import DOMAIN, LOG_ITEMS, LOG_KEYS, SHARD, UNIQUE
+from ...core.kinds import (
+    CHORE,
+    DOMAIN,
+    FLOOR,
+    HANDLER_VERSION,
+    LOG_ITEMS,
+    LOG_KEYS,
+    NUMBER,
+    OUTBOX,
+    POINTER,
+    REQUEST,
+    SCHEDULE,
+    SHARD,
+    STEPS,
+    SYSID,
+    UNIQUE,
+    WORKER,
+    name_of,
+)
 from ...core.limits import Domain
 from ...core.slots import shard_of, slot_of_key, slot_of_record, slot_of_schedule, slot_of_table
 from ...core.unique import read_unique
@@ -26,21 +44,7 @@ from ..commands.chores import Chore
 from ..commands.outbox import read as read_message
 from ..commands.requests import read_note
 from ..commands.schedules import read_kept
-from ..records import (
-    CHORE,
-    FLOOR,
-    HANDLER_VERSION,
-    NUMBER,
-    OUTBOX,
-    POINTER,
-    REQUEST,
-    SCHEDULE,
-    STEPS,
-    SYSID,
-    WORKER,
-    name_of,
-    read_pair,
-)
+from ..records import read_pair
 from ..sysid import Sysid
 from .parts import BODIES_AT_ONCE, CopiedPart
 

@@ -7,13 +7,13 @@ from ...core import commands as c
 from ...core import handler as h
 from ...core import ids, slots
 from ...core.errors import BadInput
+from ...core.kinds import OUTBOX, TOKEN
 from ...core.limits import is_pattern
 from ...core.managing import RunSchedule
 from ...core.sysid import TakeSysid
 from ...core.unique import key_of
 from ..commands import keys, outbox, requests
 from ..commands.adding import CHILD_DOMAIN
-from ..records import OUTBOX, TOKEN
 
 
 def _job(command: Any) -> int:
