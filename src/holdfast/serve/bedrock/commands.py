@@ -30,9 +30,8 @@ class PortReply(NamedTuple):
 NOTHING_TO_SAY = PortReply()
 
 
-async def ping(_port: Port, _headers: p.Headers) -> PortReply:
+async def ping(_port: Port, _headers: p.Headers) -> None:
     """Reply that the server is running."""
-    return NOTHING_TO_SAY
 
 
 async def status(port: Port, _headers: p.Headers) -> PortReply:
@@ -113,7 +112,7 @@ async def query_job(port: Port, headers: p.Headers) -> PortReply:
     return PortReply(as_json(queried(found.jobs[number], found.data.get(number, "{}"))))
 
 
-async def update_job(port: Port, headers: p.Headers) -> PortReply:
+async def update_job(port: Port, headers: p.Headers) -> None:
     """Change a job's data, time, repeat or priority, whatever its state."""
     number = p.job_id(headers)
     p.required(headers, "data")
@@ -133,28 +132,9 @@ async def update_job(port: Port, headers: p.Headers) -> PortReply:
         await port.ask(command)
     except HoldfastError as error:
         raise refusals.gone(error) or error from None
-    return NOTHING_TO_SAY
 
 
-async def finish_job(port: Port, headers: p.Headers) -> PortReply:
-    """Finish a job."""
-    await answering.finish(port, headers)
-    return NOTHING_TO_SAY
-
-
-async def retry_job(port: Port, headers: p.Headers) -> PortReply:
-    """Queue a job again after a run."""
-    await answering.retry(port, headers)
-    return NOTHING_TO_SAY
-
-
-async def fail_job(port: Port, headers: p.Headers) -> PortReply:
-    """Fail a job."""
-    await answering.fail(port, headers)
-    return NOTHING_TO_SAY
-
-
-async def cancel_job(port: Port, headers: p.Headers) -> PortReply:
+async def cancel_job(port: Port, headers: p.Headers) -> None:
     """Cancel a child."""
     number = p.job_id(headers)
     job = (await port.load(number)).jobs[number]
@@ -167,10 +147,9 @@ async def cancel_job(port: Port, headers: p.Headers) -> PortReply:
         await port.ask(c.Cancel(job_id=number))
     except HoldfastError as error:
         raise refusals.gone(error) or error from None
-    return NOTHING_TO_SAY
 
 
-async def delete_job(port: Port, headers: p.Headers) -> PortReply:
+async def delete_job(port: Port, headers: p.Headers) -> None:
     """Delete a job."""
     number = p.job_id(headers)
     await port.load(number)
@@ -178,10 +157,9 @@ async def delete_job(port: Port, headers: p.Headers) -> PortReply:
         await port.ask(c.Delete(job_id=number))
     except HoldfastError as error:
         raise refusals.deleting(error) or error from None
-    return NOTHING_TO_SAY
 
 
-async def requeue_jobs(port: Port, headers: p.Headers) -> PortReply:
+async def requeue_jobs(port: Port, headers: p.Headers) -> None:
     """Requeue jobs, due since they were created; missing ones are ignored."""
     numbers = tuple(number for number in p.job_ids(headers) if p.may_exist(number))
     name = p.job_name(headers, needed=False) or None
@@ -192,7 +170,6 @@ async def requeue_jobs(port: Port, headers: p.Headers) -> PortReply:
             await port.ask(command)
         except Refused:
             raise p.PortRefusal(refusals.KEY_TAKEN) from None
-    return NOTHING_TO_SAY
 
 
 async def query(port: Port, headers: p.Headers) -> PortReply:
@@ -206,7 +183,7 @@ async def query(port: Port, headers: p.Headers) -> PortReply:
         raise p.PortRefusal("502 Query failed", detail=str(error)) from None
 
 
-Command = Callable[[Port, p.Headers], Awaitable[PortReply]]
+Command = Callable[[Port, p.Headers], Awaitable[PortReply | None]]
 
 COMMANDS: dict[str, Command] = {
     "CreateJob": create_job,
@@ -215,9 +192,9 @@ COMMANDS: dict[str, Command] = {
     "GetJobs": get_jobs,
     "QueryJob": query_job,
     "UpdateJob": update_job,
-    "FinishJob": finish_job,
-    "RetryJob": retry_job,
-    "FailJob": fail_job,
+    "FinishJob": answering.finish,
+    "RetryJob": answering.retry,
+    "FailJob": answering.fail,
     "CancelJob": cancel_job,
     "DeleteJob": delete_job,
     "RequeueJobs": requeue_jobs,
@@ -241,6 +218,6 @@ async def carry_out(port: Port, verb: str, headers: p.Headers) -> PortReply:
     if command is None:
         raise p.PortRefusal(UNKNOWN)
     try:
-        return await command(port, headers)
+        return await command(port, headers) or NOTHING_TO_SAY
     except HoldfastError as error:
         raise refusals.otherwise(error, name) from error
