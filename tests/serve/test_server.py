@@ -10,7 +10,9 @@ import time
 
 import pytest
 
+from holdfast.core import commands as c
 from holdfast.core.bounds import PORT_BODY_BYTES, PORT_CONNECTIONS, PORT_LINES_BYTES
+from holdfast.core.ids import PORT_SYSID
 from tests.queue_suite.tools import until
 from tests.serve.clients import Client, request
 from tests.serve.test_wire import SEED, mutated
@@ -162,7 +164,7 @@ def test_connection_forget_answers_first_and_does_it_then(served, client):
             reply = other.ask(verb, **parameters, Connection="forget")
             assert (reply.status, reply.headers["Connection"]) == ("202 Successfully queued", "close")
             assert other.receive() is None
-        until(lambda: not served.server._forgotten and not served.server.port._giving_back)
+        until(lambda: not served.server._forgotten)
 
     assert client.take()["name"] == "foo"
 
@@ -179,6 +181,21 @@ def test_a_server_that_stops_lets_everybody_finish(served, client):
         assert (reply.status, reply.headers["Connection"]) == (NOTHING, "close")
         assert other.receive() is None
         assert client.receive() is None
+
+
+def test_jobs_that_are_given_back_just_before_the_store_is_closed_are_released(serve):
+    """No task waits for it: closing commits what was submitted."""
+    served, other = serve(), serve()
+    with other.client() as client:
+        job_ids = [client.create() for _ in range(20)]
+        claimed = served.ask(c.Claim(limit=20, lease_ms=60_000, owner=PORT_SYSID))
+        assert len(claimed) == 20
+        served.stop()
+
+        served.server.port.give_back(claimed)
+        served.close()
+
+        assert {client.state(job_id) for job_id in job_ids} == {"QUEUED"}
 
 
 # ── being many ───────────────────────────────────────────────────────────────────────────────────

@@ -176,11 +176,6 @@ class Committer(Submitter):
     def _is_diverted(self, ticket: Ticket, reply: Any) -> bool:
         return isinstance(reply, Exception) and self._divert is not None and self._divert(ticket, reply)
 
-    def give_back(self, ticket: Ticket) -> None:
-        """Release the jobs that were claimed for a caller that is gone."""
-        if isinstance(ticket.command, c.Claim):
-            self._release(ticket.reply)
-
     def _release(self, claimed: Any) -> None:
         if isinstance(claimed, list) and claimed and isinstance(claimed[0], c.Claimed):
             jobs = [one.job for one in claimed]

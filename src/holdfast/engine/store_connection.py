@@ -130,10 +130,6 @@ class StoreConnection(Connection):
         """Submit several commands; one that cannot be submitted is answered with the error."""
         self._submitter.submit_all(tickets)
 
-    def give_back(self, ticket: Ticket) -> None:
-        """Release the jobs that were claimed for a caller that is gone."""
-        self._submitter.give_back(ticket)
-
     def _query(self, query: Query) -> Any:
         """Run a query, again on the new store if this one has moved; returns its reply."""
         for _ in range(HOPS):

@@ -1,10 +1,11 @@
 """The base of whatever takes commands: waits for replies in threads and in coroutines."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from ..core import commands as c
 from ..core.errors import HoldfastError
+from ..core.job import Job
 from ..store.common.clock import monotonic_s
 from .ticket import Ticket, deliver
 
@@ -27,7 +28,20 @@ class Submitter:
 
     def give_back(self, ticket: Ticket) -> None:
         """Release the jobs that were claimed for a caller that is gone."""
-        raise NotImplementedError
+        if isinstance(ticket.command, c.Claim) and isinstance(ticket.reply, list):
+            self.release(claimed.job for claimed in ticket.reply)
+
+    def release(self, jobs: Iterable[Job], *, was_sent: bool = False) -> None:
+        """Release claimed jobs that a caller did not get, without waiting for the commit.
+
+        If they were sent, it may have got and started them: those with `losses=1` are lost. `close` commits
+        what was released before it; after `close`, leases expire.
+        """
+        releases = [
+            c.Release(hold=c.hold_of(job), lost=was_sent and job.started_at > 0, crowd=0) for job in jobs
+        ]
+        if releases:
+            self.submit_all([Ticket(release) for release in releases])
 
     def on_abandoned(self, ticket: Ticket) -> None:
         """Called when the caller of a ticket that is not answered is gone."""

@@ -162,10 +162,6 @@ class JournalConnection(Connection):
                 self._waits = ThreadPoolExecutor(WAITS, thread_name_prefix="holdfast-journal-waits")
             self._waits.submit(submit)
 
-    def give_back(self, ticket: Ticket) -> None:
-        """Release the jobs that were claimed for a caller that is gone."""
-        self.connect_store().give_back(ticket)
-
     def appear(self, name: str) -> bool:
         """See `Store.appear`."""
         return self.connect_store().appear(name)

@@ -2,10 +2,8 @@
 
 import threading
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from typing import NoReturn
 
-from ..core import commands as c
 from ..core.errors import BadInput, Closed
 from ..engine.connection import Connection
 from ..engine.makers import ConnectionMaker
@@ -47,12 +45,6 @@ class RemoteConnection(Connection):
     def on_abandoned(self, ticket: Ticket) -> None:
         """Tell the server that the caller no longer waits for the reply."""
         self._link.cancel(ticket)
-
-    def give_back(self, ticket: Ticket) -> None:
-        """Release the jobs that were claimed for a caller that is gone."""
-        if isinstance(ticket.command, c.Claim) and isinstance(ticket.reply, list):
-            with suppress(Closed):
-                self._link.put([Ask(c.Release(hold=c.hold_of(one.job))) for one in ticket.reply])
 
     def appear(self, name: str) -> bool:
         """False: a server does not see its clients, so workers renew their registration."""

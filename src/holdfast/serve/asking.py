@@ -5,7 +5,7 @@ the third                      all tickets at once ──▶ one wake-up of the 
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from typing import Any
 
 from msgspec.structs import replace
@@ -14,7 +14,7 @@ from ..core.bounds import BATCH_BYTES, BATCH_JOBS
 from ..core.commands import Add, Command, NewJob
 from ..core.creating import alike
 from ..core.errors import StoreError
-from ..core.job import Body
+from ..core.job import Body, Job
 from ..core.queries import Query
 from ..engine.commands.adding import is_free
 from ..engine.connection import Connection
@@ -86,9 +86,9 @@ class Asking(Submitter):
                 ticket.close()
         self._connection.submit_all(tickets)
 
-    def give_back(self, ticket: Ticket) -> None:
-        """Release the jobs that were claimed for a caller that is gone."""
-        self._connection.give_back(ticket)
+    def release(self, jobs: Iterable[Job]) -> None:
+        """Release claimed jobs that their client did not get."""
+        self._connection.release(jobs)
 
 
 class SharedAdd(CallbackTicket):

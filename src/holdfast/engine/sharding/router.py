@@ -13,7 +13,6 @@ committer ──▶ an error that another shard may resolve   ──▶ another 
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from typing import Any, Protocol
 
 from ...core import commands as c
@@ -97,13 +96,6 @@ class ShardRouter(Submitter):
             self._committers[at].submit(ticket)
         elif not self._run_in_pool(lambda: self._run_operation(ticket)):
             raise Closed
-
-    def give_back(self, ticket: Ticket) -> None:
-        """Release the jobs that were claimed for a caller that is gone; after `close` their leases expire."""
-        if isinstance(ticket.command, c.Claim) and isinstance(ticket.reply, list):
-            with suppress(Closed):
-                for claimed in ticket.reply:
-                    self.submit(Ticket(c.Release(hold=c.hold_of(claimed.job))))
 
     def listen(self, listener: Callable[[], None]) -> None:
         """Call a function, as a hint, when progress or a log may have changed in any shard."""

@@ -138,7 +138,7 @@ class ShardedClaim:
     def _on_claimed(self, reply: Any) -> bool:
         self._progress.add_reply(reply)
         if self._ticket.abandoned:
-            self._give_back(self._progress.found)
+            self._router.release(one.job for one in self._progress.found)
         else:
             self.go()
         return True
@@ -183,9 +183,4 @@ class ShardedClaim:
         if self._ticket.answer(reply):
             deliver([self._ticket], self._router.give_back)
         elif isinstance(reply, list):
-            self._give_back(reply)
-
-    def _give_back(self, claimed: list[c.Claimed]) -> None:
-        ticket = Ticket(self._command)
-        ticket.reply = claimed
-        self._router.give_back(ticket)
+            self._router.release(one.job for one in reply)

@@ -1,14 +1,11 @@
 """What the commands use: one tenant of one store, with the owner that all such ports share."""
 
-import asyncio
 from collections.abc import Iterable
 from typing import Any
 
 from ...core import commands as c
 from ...core.checks import check_command
-from ...core.errors import HoldfastError
 from ...core.ids import PORT_SYSID
-from ...core.job import Job
 from ...core.queries import Loaded, LoadJobs
 from ...engine.connection import Connection
 from . import parameters as p
@@ -22,7 +19,6 @@ class Port:
         self.committer = committer
         self.tenant = tenant
         self.lease_ms = lease_ms
-        self._giving_back: set[asyncio.Task[None]] = set()
 
     async def ask(self, command: c.Command, *, wait_s: float = 0.0) -> Any:
         """The reply to a command, after its commit."""
@@ -44,20 +40,4 @@ class Port:
 
     def give_back(self, claimed: Iterable[c.Claimed]) -> None:
         """Release claimed jobs whose reply could not be sent."""
-        for one in claimed:
-            task = asyncio.get_running_loop().create_task(self._release(one.job))
-            self._giving_back.add(task)
-            task.add_done_callback(self._giving_back.discard)
-
-    async def _release(self, job: Job) -> None:
-        hold = c.hold_of(job)
-        try:
-            await self.committer.ask_async(c.Release(hold=hold))
-        except HoldfastError:
-            # It was answered meanwhile, or the store is down: nothing is left to do.
-            return
-
-    async def settled(self) -> None:
-        """Wait until all releases are done."""
-        while self._giving_back:
-            await asyncio.wait(self._giving_back)
+        self.committer.release(one.job for one in claimed)

@@ -72,7 +72,6 @@ class PortServer:
         for connection in list(self.connections):
             connection.abort()
         await self._all_gone()
-        await self.port.settled()
 
     async def _all_gone(self) -> None:
         self._left()

@@ -16,7 +16,6 @@ from ...core.errors import BadInput, HoldfastError
 from ...core.ids import IdRange
 from ...core.queries import Query
 from ...engine.connection import Connection
-from ...engine.ticket import Ticket
 from ...proto.messages import message
 from ...proto.verbs import BY_NAME, VERBS, Verb
 from ...queue import tracing
@@ -97,7 +96,7 @@ class Calls:
                 raise asyncio.CancelledError
         except BaseException:
             if isinstance(kept, c.Claim):
-                self._connection.submit_all([Ticket(c.Release(hold=c.hold_of(one.job))) for one in reply])
+                self._connection.release(one.job for one in reply)
             raise
         return reply
 

@@ -87,7 +87,7 @@ class WorkerSession(Stream):
         call = self._calls.pop(number, None)
         if call is not None:
             self._abandon([call])
-        self.release(self.unreceived.pop(number, []))
+        self._connection.release(self.unreceived.pop(number, []))
 
     def replied(self, note: Note, reply: Any) -> None:
         """Put a reply into the outbox."""
@@ -96,7 +96,7 @@ class WorkerSession(Stream):
             is_wanted = self._calls.pop(number, None) is not None
             if verb.kind is c.Claim and isinstance(reply, list) and reply:
                 if not is_wanted:
-                    self.release([one.job for one in reply])
+                    self._connection.release(one.job for one in reply)
                     return
                 self.unreceived[number] = [one.job for one in reply]
         if verb.kind is c.ReserveIds and isinstance(reply, list) and self._tenant is not None:
@@ -164,7 +164,7 @@ class WorkerSession(Stream):
         """Listen no more, and release jobs that were not sent."""
         self._listen(False)
         for number, _, _ in self._outbox:
-            self.release(self.unreceived.pop(number, []))
+            self._connection.release(self.unreceived.pop(number, []))
         self._outbox.clear()
         if self._lent is not None:
             self._lent.is_over = True

@@ -164,7 +164,7 @@ class Stream:
         sent = [job for jobs in self.unreceived.values() for job in jobs]
         self.unreceived.clear()
         self.held.clear()
-        self.release(sent, was_sent=True)
+        self._connection.release(sent, was_sent=True)
 
     def _abandon(self, calls: Iterable[Call]) -> None:
         for call in calls:
@@ -174,17 +174,6 @@ class Stream:
 
     def _forget(self, call: Call) -> None:
         (self.waits if call.deadline_s else self._pending).pop(call, None)
-
-    def release(self, jobs: Sequence[Job], *, was_sent: bool = False) -> None:
-        """Give back jobs that their client has not got.
-
-        If they were sent, it may have got and started them: those with `losses=1` are lost.
-        """
-        if jobs:
-            releases = [
-                c.Release(hold=c.hold_of(job), lost=was_sent and job.started_at > 0, crowd=0) for job in jobs
-            ]
-            self._connection.submit_all([Ticket(release) for release in releases])
 
     # Reading
 
@@ -243,7 +232,7 @@ class Stream:
         reply = word.reply
         if self._ended:
             if isinstance(word.command, c.Claim) and isinstance(reply, list):
-                self.release([one.job for one in reply])
+                self._connection.release(one.job for one in reply)
             return
         self._note(word.command, reply)
         self.replied(word.note, reply)

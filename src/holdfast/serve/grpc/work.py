@@ -119,7 +119,7 @@ class Work(Stream):
     def close(self) -> None:
         """Release jobs that were not sent."""
         for claimed in self._jobs:
-            self.release(self.unreceived.pop(claimed.job.id, []))
+            self._connection.release(self.unreceived.pop(claimed.job.id, []))
         self._jobs.clear()
         self._settled.clear()
 

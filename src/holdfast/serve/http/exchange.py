@@ -23,7 +23,6 @@ from ...core.errors import BadInput, HoldfastError
 from ...core.incoming import check_incoming
 from ...engine.connection import Connection
 from ...engine.metrics import CommitMeter
-from ...engine.ticket import Ticket
 from ...queue import tracing
 from ..asking import Asking
 from ..guard import Guard, is_loopback_name
@@ -132,8 +131,7 @@ class Exchange:
                 raise ClientDisconnect
         except (HoldfastError, ClientDisconnect):
             if isinstance(found, list):
-                holds = [c.hold_of(one.job) for one in found if isinstance(one, c.Claimed)]
-                self.connection.submit_all([Ticket(c.Release(hold=hold)) for hold in holds])
+                self.connection.release(one.job for one in found if isinstance(one, c.Claimed))
             raise
         return found
 
