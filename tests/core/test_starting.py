@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from holdfast.core import rules
 from holdfast.core.job import Children, Code, Job, JobProgress, Outcome, Place, starts_plainly
-from holdfast.store.contract import ClaimQuery, leased
+from holdfast.store.contract import ClaimQuery, leased_all
 
 NOW_MS = 1_767_225_600_000
 
@@ -56,7 +56,7 @@ def test_a_plain_start_is_that_of_the_rules(job: Job, start: bool) -> None:
     if starts_plainly(job):
         query = ClaimQuery(owner=5, now_ms=NOW_MS, limit=1, lease_until=NOW_MS + 60_000, start=start)
         by_rules = rules.claim(job, owner=5, now_ms=NOW_MS, lease_ms=60_000, start=start)
-        assert leased(job, query) == replace(by_rules, version=job.version + 1)
+        assert leased_all([job], query) == [replace(by_rules, version=job.version + 1)]
 
 
 def test_most_jobs_start_plainly() -> None:

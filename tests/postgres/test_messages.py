@@ -9,7 +9,7 @@ import holdfast
 from holdfast.core import commands as c
 from holdfast.core.job import Body, Place
 from holdfast.engine.claim_hint import read_claim_hint
-from holdfast.store.contract import NOTHING, Changes, ClaimQuery, NewJobs, leased
+from holdfast.store.contract import NOTHING, Changes, ClaimQuery, NewJobs, leased_all
 from holdfast.store.postgres.connection import OwnConnection
 from holdfast.store.postgres.fairness import MOST_EMPTY
 from holdfast.store.postgres.statements import literal, read_key, texts, written_key
@@ -254,7 +254,7 @@ def _claim_and_check(txn):
     query = ClaimQuery(owner=7, now_ms=NOW_MS, limit=1_000, lease_until=NOW_MS + 9)
     before = {job.id: job for job in txn.claim(query)}
     after = txn.load(list(before))
-    assert {id: leased(job, query) for id, job in before.items()} == after
+    assert {job.id: job for job in leased_all(before.values(), query)} == after
     changes = {"place": Place.READY, "rank": a_job(1).rank, "owner": 0, "lease_until": 0}
     return Changes(swapped=[following(job, **changes) for job in after.values()]), len(before)
 

@@ -7,7 +7,16 @@ from itertools import groupby
 import pytest
 
 from holdfast.core.job import Place, State
-from holdfast.store.contract import JOBS, NOTHING, Changes, CountKey, JobFilter, NewJobs, WaitingQuery, leased
+from holdfast.store.contract import (
+    JOBS,
+    NOTHING,
+    Changes,
+    CountKey,
+    JobFilter,
+    NewJobs,
+    WaitingQuery,
+    leased_all,
+)
 from holdfast.store.sqlite import claim as sqlite_claim
 from holdfast.store.sqlite.presence import SqlitePresence
 from holdfast.store.sqlite.store import SqliteStore
@@ -224,7 +233,7 @@ def test_a_claim_returns_what_it_leased(store):
     query = a_query(limit=2)
     claimed = look(store, lambda txn: txn.claim(query))
 
-    assert store.read(lambda txn: txn.load([1, 2])) == {job.id: leased(job, query) for job in claimed}
+    assert store.read(lambda txn: txn.load([1, 2])) == {job.id: job for job in leased_all(claimed, query)}
 
 
 def test_one_added_job_is_six_statements(tmp_path):

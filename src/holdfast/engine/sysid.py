@@ -103,7 +103,7 @@ class IdSource:
         def fn(txn: Txn) -> tuple[Changes, None]:
             check_open(txn.notice(), writes=True)
             makers.append(IdMaker(self, txn, SLOTS))
-            makers[-1].lease_now(numbers)
+            makers[-1].lease(numbers)
             return Changes(rows=makers[-1].rows), None
 
         store.run(fn)
@@ -208,10 +208,6 @@ class IdMaker:
             held = self._renew()
         return held.number
 
-    def lease_now(self, numbers: range = NUMBERS) -> None:
-        """Lease or renew the sysid now, even if it is not due; a new one is taken from `numbers`."""
-        self._take(numbers)
-
     def make(self, *, slot: int | None) -> int:
         """A new id."""
         held = self.held
@@ -243,10 +239,10 @@ class IdMaker:
     def _renew(self) -> OwnSysid:
         if not self._source.lends_inside:
             raise OutOfNumbers(self.held)
-        return self._take(NUMBERS)
+        return self.lease(NUMBERS)
 
-    def _take(self, numbers: range) -> OwnSysid:
-        """Extend the range of ids; a sysid that another process has by now is replaced by a new one."""
+    def lease(self, numbers: range) -> OwnSysid:
+        """Lease or renew the sysid; one that another process has by now is replaced by one of `numbers`."""
         now_ms, held = self._txn.now_ms, self.held
         kept = {
             int(name): msgspec.json.decode(raw, type=Sysid) for name, raw in self._txn.rows(SYSID).items()

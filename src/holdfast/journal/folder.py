@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from time import sleep
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 from zlib import crc32
 
 import msgspec
@@ -20,7 +20,6 @@ from ..core.errors import StoreError, StoreFull
 from ..core.job import Body, Record
 from .segment import segment_head
 
-T = TypeVar("T")
 SUFFIX = ".journal"
 POSITION = "position"
 # The position is rewritten in place, always as many bytes as a disk writes at once.

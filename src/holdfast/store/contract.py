@@ -202,11 +202,6 @@ def leased_all(jobs: Iterable[Job], query: ClaimQuery) -> list[Job]:
     ]
 
 
-def leased(job: Job, query: ClaimQuery) -> Job:
-    """One job as a claim leaves it."""
-    return leased_all([job], query)[0]
-
-
 class Moments(NamedTuple):
     """The next times in ms at which upkeep has something to do, by kind; None: never."""
 
@@ -349,10 +344,10 @@ class Txn(ReadTxn, Protocol):
     def claim(self, query: ClaimQuery) -> list[Job]:
         """Lease the first jobs that match, by (rank, id).
 
-        It finds READY jobs that are counted, and those that this batch has written. They become what `leased`
-        returns, and are returned as they were before. No two callers ever get the same job, and the list is
-        in order. It may be shorter than `limit`, or empty; the call never waits (see `Store.wait`). The pairs
-        of the claimed jobs go to the end of the fair order (`waiting`).
+        It finds READY jobs that are counted, and those that this batch has written. They become what
+        `leased_all` returns, and are returned as they were before. No two callers ever get the same job, and
+        the list is in order. It may be shorter than `limit`, or empty; the call never waits (see
+        `Store.wait`). The pairs of the claimed jobs go to the end of the fair order (`waiting`).
         """
 
     def write(self, changes: Changes) -> None:

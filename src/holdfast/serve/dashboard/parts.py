@@ -163,13 +163,9 @@ def heading(title: Any, *aside: Any, lead: Any = None) -> Markup:
     )
 
 
-def tile(label: str, value: Any, *, colour: str = "", note: Any = None, href: str | None = None) -> Markup:
+def tile(label: str, value: Any, *, colour: str = "", href: str | None = None) -> Markup:
     """A number that matters, with its name."""
-    inside = join(
-        el("span", label, class_="label"),
-        el("strong", value),
-        el("span", note, class_="note") if note else None,
-    )
+    inside = join(el("span", label, class_="label"), el("strong", value))
     return (
         el("a", inside, href=href, class_=f"tile {colour}")
         if href
@@ -198,6 +194,6 @@ def facts(pairs: Iterable[tuple[str, Any]]) -> Markup:
     return el("dl", [el("div", el("dt", name), el("dd", value)) for name, value in shown], class_="facts")
 
 
-def button(label: str, *, kind: str = "", name: str | None = None, value: str | None = None) -> Markup:
+def button(label: str, *, kind: str = "") -> Markup:
     """The button of a form."""
-    return el("button", label, type="submit", class_=kind or None, name=name, value=value)
+    return el("button", label, type="submit", class_=kind or None)

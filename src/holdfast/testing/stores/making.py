@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from ...core import rank
 from ...core.job import Body, Job, Place, State, size_of
-from ...store.contract import NOTHING, Changes, ClaimQuery, CountKey, NewJobs, ReadTxn, Store, Txn, leased
+from ...store.contract import NOTHING, Changes, ClaimQuery, CountKey, NewJobs, ReadTxn, Store, Txn, leased_all
 
 T = TypeVar("T")
 
@@ -91,7 +91,7 @@ def tally(jobs: Iterable[Job], by: int = 1) -> dict[CountKey, int]:
 def claim(store: Store, **fields: Any) -> list[Job]:
     """Claim as owner 7 for a minute from NOW_MS, or as told."""
     query = a_query(**fields)
-    return [leased(job, query) for job in look(store, lambda txn: txn.claim(query))]
+    return leased_all(look(store, lambda txn: txn.claim(query)), query)
 
 
 def a_query(**fields: Any) -> ClaimQuery:
