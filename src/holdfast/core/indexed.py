@@ -27,6 +27,11 @@ class Mark(Record, frozen=True, kw_only=True):
     moved_ms: int = 0
     per_s: float = 0.0
 
+    @property
+    def lag(self) -> int:
+        """How many items the consumer has yet to process."""
+        return max(self.head - self.processed, 0)
+
 
 class LogMark(Record, frozen=True, kw_only=True):
     """The ends of a log: its last index, the last one trimmed, and the last one whose key is forgotten."""

@@ -7,7 +7,9 @@ import msgspec
 from ..core.defaults import TaskKey
 from ..core.job import Record
 from ..core.limits import Limit
+from ..core.moving import Notice, read_notice
 from ..core.queries import Paused
+from ..store.contract import ReadTxn
 
 
 class Patterns(Record, frozen=True, kw_only=True):
@@ -50,3 +52,9 @@ def read_pair(name: str) -> tuple[str, str]:
 def read_task_key(name: str) -> TaskKey:
     """Decode the key of a task's defaults: (tenant or None, task)."""
     return msgspec.json.decode(name, type=tuple[str | None, str])
+
+
+def find_notice(txn: ReadTxn) -> Notice | None:
+    """Read the notice of a store; None if it never was in a move."""
+    raw = txn.notice()
+    return read_notice(raw) if raw else None

@@ -19,14 +19,15 @@ from typing import TYPE_CHECKING, Any, Union, cast
 
 from ..core import commands as c
 from ..core.errors import Closed, HoldfastError, Moved
-from ..core.moving import Notice, Standing, read_notice
+from ..core.moving import Standing
 from ..core.queries import Query
 from ..store.common.clock import monotonic_s
-from ..store.contract import ReadTxn, Store
+from ..store.contract import Store
 from .committer import Committer
 from .connection import OWN_THREADS, Connection, Reopen
 from .engine import Engine
 from .queries import ANSWERED
+from .records import find_notice
 from .ticket import Ticket
 
 if TYPE_CHECKING:
@@ -254,7 +255,7 @@ def _is_the_one(store: Store, moved: Moved) -> bool:
 def _is_filled(store: Store, moved: Moved, until_s: float) -> bool:
     while True:
         try:
-            notice = store.read(_notice)
+            notice = store.read(find_notice)
         except HoldfastError:
             return False
         if notice is None or not moved.token:
@@ -264,8 +265,3 @@ def _is_filled(store: Store, moved: Moved, until_s: float) -> bool:
         if notice.token != moved.token or monotonic_s() >= until_s:
             return False
         sleep(NAP_S)
-
-
-def _notice(txn: ReadTxn) -> Notice | None:
-    raw = txn.notice()
-    return read_notice(raw) if raw else None

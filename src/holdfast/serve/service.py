@@ -69,5 +69,4 @@ def is_loopback(host: str) -> bool:
 
 def shown_address(listening: socket.socket) -> str:
     """Where a server listens, as text."""
-    host, number = listening.getsockname()[:2]
-    return f"[{host}]:{number}" if ":" in host else f"{host}:{number}"
+    return str(ListenAddress(*listening.getsockname()[:2]))

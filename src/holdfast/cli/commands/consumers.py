@@ -90,7 +90,7 @@ def _record(name: str, mark: "Mark", now: int) -> dict[str, Any]:
         "name": name,
         "processed": mark.processed,
         "head": mark.head,
-        "lag": max(mark.head - mark.processed, 0),
+        "lag": mark.lag,
         "in_flight": mark.in_flight,
         "per_s": round(_rate(mark, now), 1),
         "moved_at": moment(mark.moved_ms),

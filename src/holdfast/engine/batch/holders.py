@@ -12,14 +12,13 @@ from ...core import unique
 from ...core.errors import Refused
 from ...core.job import Job, Place
 from ...core.kinds import UNIQUE, name_of
-from ...core.unique import Unique, UniqueKey
+from ...core.unique import Unique, UniqueKey, read_unique
 from ...store.contract import ReadTxn
 from . import pointers
 from .draft import Draft
 from .working_set import WorkingSet
 
 _encode = msgspec.json.Encoder().encode
-read_unique = msgspec.json.Decoder(Unique).decode
 
 
 def find_holders(txn: ReadTxn, keys: Iterable[UniqueKey]) -> dict[UniqueKey, Unique]:

@@ -31,11 +31,12 @@ from ...core.bounds import PAGE_JOBS, SECOND_MS, SYSID_LEASE_MS
 from ...core.errors import BadInput, HoldfastError, StoreError, Unavailable
 from ...core.job import Job
 from ...core.kinds import SHARD, SYSID
-from ...core.moving import Notice, Standing, read_notice
+from ...core.moving import Notice, Standing
 from ...store.common.clock import monotonic_s
 from ...store.contract import JOBS, NO_WAKE, NOTHING, Changes, JobFilter, ReadTxn, Store, Txn
 from ...store.sharded.shard import MARK
 from ...store.sharded.store import ShardedStore
+from ..records import find_notice
 from ..sysid import Sysid
 from .copying import Copier, Tell, is_empty
 from .parts import check_place
@@ -231,7 +232,7 @@ class StoreMove:
 
     def _open(self) -> None:
         def fn(txn: Txn) -> tuple[Changes, None]:
-            notice = _notice(txn)
+            notice = find_notice(txn)
             if notice is None or notice.standing is not Standing.FILLING:
                 return NOTHING, None
             self._check_target(txn)
@@ -244,7 +245,7 @@ class StoreMove:
 
     def _begun(self, txn: ReadTxn, *, token: str) -> Notice:
         """The notice of this run for the source, given the current one."""
-        found = _notice(txn)
+        found = find_notice(txn)
         if len(self._sources) == 1 and (mark := txn.rows(SHARD, [MARK]).get(MARK)):
             needed = f"all shards of the queue: it is {mark.decode().replace('/', ' of ')} of them"
             raise BadInput("the store to move from", self._here, needed=needed)
@@ -263,7 +264,7 @@ class StoreMove:
 
     def _brought(self, txn: ReadTxn, mine: Notice) -> Notice:
         """The notice of this run for the other shards of the source, given that of the first."""
-        found = _notice(txn)
+        found = find_notice(txn)
         if found is not None and (
             found.standing is Standing.FILLING
             or (found.standing is Standing.MOVED and found.token != mine.token)
@@ -275,7 +276,7 @@ class StoreMove:
 
     def _filling(self, txn: ReadTxn, mine: Notice) -> Notice:
         """The notice of this run for the target, given the current one."""
-        found = _notice(txn)
+        found = find_notice(txn)
         if found is not None and found.run == self._run and found.standing is not Standing.FILLING:
             raise self._same()
         if found is not None and mine.token:
@@ -329,18 +330,18 @@ class StoreMove:
             sleep(NAP_S)
 
     def _check_source(self, txn: ReadTxn) -> Notice:
-        found = _notice(txn)
+        found = find_notice(txn)
         if found is None or found.run != self._run:
             raise Unavailable(f"the move of {self._here} was taken back, or another process goes on with it")
         return found
 
     def _check_target(self, txn: ReadTxn) -> None:
-        found = _notice(txn)
+        found = find_notice(txn)
         if found is None or found.run != self._run:
             raise Unavailable(f"another process goes on with the move to {self._there}")
 
     def _found(self) -> Notice:
-        found = self._sources[0].read(_notice)
+        found = self._sources[0].read(find_notice)
         assert found is not None
         return found
 
@@ -357,7 +358,7 @@ def undo(source: Store, *, here: str) -> Notice:
     """
 
     def fn(txn: Txn) -> tuple[Changes, Notice | None]:
-        found = _notice(txn)
+        found = find_notice(txn)
         if found is not None and found.standing is Standing.MOVED:
             raise BadInput("the store", f"{here}, which has moved to {found.other}", needed=_UNFINISHED)
         if found is None or found.standing not in (Standing.COPYING, Standing.STOPPED):
@@ -373,11 +374,6 @@ def undo(source: Store, *, here: str) -> Notice:
 
 def _jobs_above(after: int) -> Callable[[ReadTxn], list[Job]]:
     return lambda txn: txn.jobs(JobFilter(), after=after, limit=PAGE_JOBS)
-
-
-def _notice(txn: ReadTxn) -> Notice | None:
-    raw = txn.notice()
-    return read_notice(raw) if raw else None
 
 
 def _saying(notice: Notice | None, *, wake: str = NO_WAKE) -> Changes:

@@ -107,4 +107,4 @@ def _seconds(ever: Bucket) -> Iterator[Series]:
 
 def _lag(consumers: dict[str, Mark]) -> Iterator[Series]:
     for name, mark in list(consumers.items())[:CONSUMERS]:
-        yield "", {"consumer": name}, max(mark.head - mark.processed, 0)
+        yield "", {"consumer": name}, mark.lag

@@ -15,13 +15,8 @@ async def consumers(view: View) -> Page:
 
 
 def _lead(found: dict[str, Mark]) -> str | None:
-    behind = sum(lag(mark) for mark in found.values())
+    behind = sum(mark.lag for mark in found.values())
     return f"{len(found)} consumers, {parts.number(behind)} items behind." if found else None
-
-
-def lag(mark: Mark) -> int:
-    """How many items a consumer has yet to process."""
-    return max(mark.head - mark.processed, 0)
 
 
 def _table(view: View, found: dict[str, Mark]) -> Markup:
@@ -34,7 +29,7 @@ def _table(view: View, found: dict[str, Mark]) -> Markup:
             user_text(mark.log) if mark.log else el("span", "–", class_="none"),
             parts.number(mark.processed),
             parts.number(mark.head),
-            parts.number(lag(mark)),
+            parts.number(mark.lag),
             parts.number(mark.in_flight),
             f"{mark.per_s:,.1f}/s",
             parts.moment(mark.moved_ms, view.now_ms),
