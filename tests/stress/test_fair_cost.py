@@ -20,6 +20,7 @@ from holdfast.queue.connect import store_maker
 from holdfast.work.scheduler import SchedulerSettings, make_scheduler
 from holdfast.work.supervisor.capacity import Capacity, TaskDurations
 from holdfast.work.supervisor.claim_loop import ClaimLoop, ClaimScope
+from holdfast.work.supervisor.dispatcher import ModeDispatcher
 
 AT_ONCE = 10
 TASKS = tuple(f"t{n}" for n in range(5))
@@ -42,8 +43,11 @@ SIZES = [
 ]
 
 
-class Dispatcher:
+class Dispatcher(ModeDispatcher):
     """Always room for ten, and nobody has anything."""
+
+    def __init__(self):
+        pass
 
     def capacity(self):
         return Capacity(TaskDurations(), free_slots=AT_ONCE)

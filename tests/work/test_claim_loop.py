@@ -15,6 +15,7 @@ from holdfast.work.scheduler import Fair, SchedulerSettings, make_scheduler
 from holdfast.work.supervisor import claim_loop as module
 from holdfast.work.supervisor.capacity import Capacity, TaskDurations
 from holdfast.work.supervisor.claim_loop import ClaimLoop, ClaimScope
+from holdfast.work.supervisor.dispatcher import ModeDispatcher
 from holdfast.work.supervisor.sources import chosen_tenants
 
 
@@ -31,7 +32,7 @@ class RecordingConnection(StoreConnection):
         return super().ask_async(asked, wait_s=wait_s)
 
 
-class Dispatcher:
+class Dispatcher(ModeDispatcher):
     """Takes jobs until it has so many, and tells who waits for that."""
 
     def __init__(self, room, most):

@@ -27,6 +27,7 @@ from ..core.bounds import CLAIM_JOBS
 from ..core.errors import BadInput
 from ..core.queries import Waiting
 from ..store.contract import Pick
+from .supervisor.capacity import Capacity
 
 GROUP = "holdfast.schedulers"
 MAX_WEIGHT = 1_000_000.0
@@ -179,17 +180,7 @@ def read_weights(texts: Iterable[str]) -> dict[str, float]:
     return weights
 
 
-class RemainingCapacity(Protocol):
-    """How many jobs a worker can still take."""
-
-    def fits(self, task: str) -> int:
-        """How many more jobs of a task fit."""
-
-    def reserve(self, task: str, count: int) -> None:
-        """Subtract jobs of a task."""
-
-
-def choose(scheduler: Scheduler, waiting: Sequence[Waiting], capacity: RemainingCapacity) -> tuple[Pick, ...]:
+def choose(scheduler: Scheduler, waiting: Sequence[Waiting], capacity: Capacity) -> tuple[Pick, ...]:
     """The picks to claim: shares of the selected tasks, until the capacity is used or nothing waits."""
     left = {(one.tenant, one.task): max(one.ready, 1) for one in waiting}
     picks: Counter[Pair] = Counter()

@@ -14,7 +14,6 @@ import asyncio
 from collections import Counter
 from collections.abc import Collection, Sequence
 from itertools import zip_longest
-from typing import Protocol
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -22,12 +21,12 @@ from msgspec.structs import replace
 from ...core import commands as c
 from ...core import queries as q
 from ...core.bounds import CLAIM_JOBS
-from ...core.errors import HoldfastError, StoreFull, Unavailable
-from ...core.job import Job
+from ...core.errors import StoreFull, Unavailable
 from ...engine.connection import Connection
 from ...store.contract import Pick
 from ..scheduler import Scheduler, choose
 from .capacity import Capacity
+from .dispatcher import ModeDispatcher
 from .warm_tasks import WarmTasks
 
 # How long a claim waits: in general; with a health file, which tells that the store answers; and where the
@@ -42,25 +41,6 @@ MIN_WINDOW = 8
 # A task of which nothing was measured: it stands for those that have no job yet, where any may come.
 ANY_TASK = ""
 MAX_WINDOW = 64
-
-
-class Dispatcher(Protocol):
-    """Gives claimed jobs to executors."""
-
-    def capacity(self) -> Capacity:
-        """How many jobs the executors can take now."""
-
-    def held(self) -> Sequence[Job]:
-        """The jobs that the executors have."""
-
-    def dispatch(self, jobs: Sequence[c.Claimed]) -> None:
-        """Deliver jobs, to be started in this order."""
-
-    def record_claim(self, error: HoldfastError | None) -> None:
-        """Record that a claim succeeded, or its error."""
-
-    async def is_finished(self) -> bool:
-        """Whether the worker has no more jobs to run, in any of its queues."""
 
 
 class ClaimScope(Struct, frozen=True, kw_only=True):
@@ -81,7 +61,7 @@ class ClaimLoop:
     def __init__(
         self,
         connection: Connection,
-        dispatcher: Dispatcher,
+        dispatcher: ModeDispatcher,
         scheduler: Scheduler,
         scope: ClaimScope,
         warm: WarmTasks | None = None,

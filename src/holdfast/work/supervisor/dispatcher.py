@@ -16,7 +16,7 @@ from .suspects import RELEASE_DELAY_MS, Suspects
 
 
 class ModeDispatcher:
-    """Implements `claim_loop.Dispatcher` for the executors of a worker."""
+    """Gives claimed jobs to the executors of a worker."""
 
     def __init__(
         self,
