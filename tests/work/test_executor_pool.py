@@ -12,7 +12,7 @@ from holdfast.core.job import Job
 from holdfast.work.messages import HEAD, JobEnded, JobStarted
 from holdfast.work.supervisor.capacity import TaskDurations
 from holdfast.work.supervisor.execution_modes import ExecutionMode
-from holdfast.work.supervisor.executor_handle import ExecutorHandle, HeldJob, make_held_jobs
+from holdfast.work.supervisor.executor_handle import ExecutorHandle, HeldJob, deliver_jobs, make_held_jobs
 from holdfast.work.supervisor.executor_pool import ExecutorPool
 from holdfast.work.supervisor.executor_protocol import ExecutorProtocol
 
@@ -46,9 +46,25 @@ def test_a_job_claimed_while_the_last_executor_died_is_not_taken() -> None:
             on_lost=nothing,
             on_ready=nothing,
         )
-        return pool.dispatch(_held(_job(1)), LANE)
+        return pool.dispatch(_held(_job(1)))
 
     assert [held.job for held in asyncio.run(dispatch())] == [_job(1)]
+
+
+def test_jobs_go_to_the_executor_with_the_most_capacity() -> None:
+    """Evenly where that is equal; what fits into none stays, where that is asked for."""
+    process: Any = subprocess.Popen
+    busy, free = (ExecutorHandle(process, 1, TaskDurations()) for _ in range(2))
+    busy.deliver(_held(Job(id=1, task="work")))
+
+    rest = deliver_jobs(
+        _held(*(Job(id=n, task="work") for n in range(2, 6))), [busy, free], only_fitting=True
+    )
+
+    assert [held.job.id for held in rest] == [3, 4, 5]
+    assert (len(busy.jobs), len(free.jobs)) == (1, 1)
+    assert deliver_jobs(rest, [busy, free]) == []
+    assert (len(busy.jobs), len(free.jobs)) == (3, 2)
 
 
 def test_the_end_of_a_run_that_lost_its_claim_is_not_that_of_the_next() -> None:

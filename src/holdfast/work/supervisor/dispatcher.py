@@ -48,7 +48,7 @@ class ModeDispatcher:
             if not self._suspects.add(held):
                 self._release(held, delay_ms=RELEASE_DELAY_MS)
         plain = [one for one in found if not one.job.crowd_limit]
-        for held in self._pool.dispatch(plain, self._mode):
+        for held in self._pool.dispatch(plain):
             self._release(held)
 
     def _release(self, held: HeldJob, *, delay_ms: int = 0) -> None:

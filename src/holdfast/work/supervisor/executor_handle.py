@@ -291,20 +291,34 @@ class ExecutorHandle:
             self._transport.write(encode_frame(message))
 
 
-def assign_jobs(
-    jobs: Sequence[HeldJob], executors: Sequence[ExecutorHandle], mode: ExecutionMode
-) -> dict[ExecutorHandle, list[HeldJob]]:
-    """Assign each job to the executor with the most capacity left for it."""
-    if len(executors) == 1:
-        return {executors[0]: list(jobs)} if jobs else {}
-    capacities = {executor: executor.capacity(mode) for executor in executors}
-    shares: dict[ExecutorHandle, list[HeldJob]] = {}
+def deliver_jobs(
+    jobs: Sequence[HeldJob], executors: Sequence[ExecutorHandle], *, only_fitting: bool = False
+) -> list[HeldJob]:
+    """Deliver each job to the executor with the most capacity left for it; returns the jobs that none takes.
+
+    With `only_fitting` no executor gets more than its capacity.
+    """
+    if not jobs or not executors:
+        return list(jobs)
+    if len(executors) == 1 and not only_fitting:
+        executors[0].deliver(jobs)
+        return []
+    modes = {held.mode for held in jobs}
+    capacities = {mode: {one: one.capacity(mode) for one in executors} for mode in modes}
+    shares: dict[ExecutorHandle, list[HeldJob]] = {one: [] for one in executors}
+    rest: list[HeldJob] = []
     for held in jobs:
-        task = held.job.task
-        executor = max(executors, key=lambda one: (capacities[one].fits(task), -len(shares.get(one, ()))))
-        capacities[executor].reserve(task)
-        shares.setdefault(executor, []).append(held)
-    return shares
+        task, left = held.job.task, capacities[held.mode]
+        executor = max(executors, key=lambda one: (left[one].fits(task), -len(shares[one])))
+        if only_fitting and not left[executor].fits(task):
+            rest.append(held)
+            continue
+        left[executor].reserve(task)
+        shares[executor].append(held)
+    for executor, share in shares.items():
+        if share:
+            executor.deliver(share)
+    return rest
 
 
 def resident_bytes(pid: int) -> int:

@@ -26,7 +26,7 @@ from ..messages import (
 )
 from .capacity import Capacity, TaskDurations, total_capacity
 from .execution_modes import ExecutionMode
-from .executor_handle import ExecutorEvents, ExecutorHandle, HeldJob, Key, assign_jobs
+from .executor_handle import ExecutorEvents, ExecutorHandle, HeldJob, Key, deliver_jobs
 from .executor_protocol import ExecutorProtocol
 
 # The delay before starting an executor again that failed to start; it doubles up to a minute.
@@ -292,36 +292,14 @@ class ExecutorPool:
         since_s = monotonic_s() - least_s
         return [held for held in self.held() if held.started_s and held.started_s <= since_s]
 
-    def dispatch(self, jobs: Sequence[HeldJob], mode: ExecutionMode) -> list[HeldJob]:
-        """Deliver jobs of an execution mode to the executors with the most capacity.
-
-        Returns the jobs that no executor can take, because all have ended meanwhile.
-        """
-        available = [executor for executor in self._executors if executor.can_take_jobs]
-        if not available:
-            return list(jobs)
-        for executor, share in assign_jobs(jobs, available, mode).items():
-            executor.deliver(share)
-        return []
+    def dispatch(self, jobs: Sequence[HeldJob]) -> list[HeldJob]:
+        """Deliver jobs to the executors; returns them if no executor can take jobs, as all have ended."""
+        return deliver_jobs(jobs, [one for one in self._executors if one.can_take_jobs])
 
     def redispatch(self, jobs: Sequence[HeldJob], *, excluding: ExecutorHandle | None) -> list[HeldJob]:
         """Deliver jobs that one executor has returned to others with capacity; returns the rest."""
-        rest, shares = [], dict[ExecutorHandle, list[HeldJob]]()
-        others = [executor for executor in self._executors if executor is not excluding]
-        capacities = {(m, mode): m.capacity(mode) for mode in {held.mode for held in jobs} for m in others}
-        for held in jobs:
-            task = held.job.task
-            fits, n = max(
-                ((capacities[m, held.mode].fits(task), n) for n, m in enumerate(others)), default=(0, 0)
-            )
-            if fits:
-                capacities[others[n], held.mode].reserve(task)
-                shares.setdefault(others[n], []).append(held)
-            else:
-                rest.append(held)
-        for executor, share in shares.items():
-            executor.deliver(share)
-        return rest
+        others = [one for one in self._executors if one.can_take_jobs and one is not excluding]
+        return deliver_jobs(jobs, others, only_fitting=True)
 
     async def start_isolated(self) -> ExecutorHandle | None:
         """Start an executor for suspects; None, with an entry in the log, if that failed."""
