@@ -5,6 +5,7 @@ above --memory-limit    it gets no new jobs. A job that has always run alone in 
 grown by --max-growth   it is replaced, and finishes its jobs
 """
 
+import asyncio
 from collections.abc import Callable, Sequence
 
 from ...core.counting import counted
@@ -33,8 +34,13 @@ class MemoryLimits:
         self._pool, self._log = pool, log
         self._limit, self._growth, self._grace_s = limit, growth, grace_s
 
-    def check(self) -> None:
-        """Check each executor once."""
+    async def run(self) -> None:
+        """Check all executors periodically."""
+        while True:
+            self._check()
+            await asyncio.sleep(CHECK_S)
+
+    def _check(self) -> None:
         for executor in self._pool.executors:
             now = resident_bytes(executor.process.pid)
             if self._limit and now > self._limit and not executor.is_over_memory_limit:

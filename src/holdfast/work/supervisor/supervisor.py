@@ -203,11 +203,10 @@ class Supervisor:
         ]
         if options.most_processes > options.processes:
             bounds = {"least": options.processes, "most": options.most_processes}
-            scaling = Scaling(pool, **bounds, idle_s=options.shrink_s)
-            works.append(watches.scale(pool, scaling, self._count_waiting))
+            works.append(Scaling(pool, **bounds, idle_s=options.shrink_s).run(self._count_waiting))
         if options.memory_limit or options.max_growth:
             sizes = {"limit": options.memory_limit, "growth": options.max_growth}
-            works.append(watches.check_memory(MemoryLimits(pool, self._log, **sizes, grace_s=GRACE_S)))
+            works.append(MemoryLimits(pool, self._log, **sizes, grace_s=GRACE_S).run())
         if options.health_file:
             works.append(watches.write_health(options.health_file, self._health, self._log))
         if options.reload:

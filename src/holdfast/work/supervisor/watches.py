@@ -1,39 +1,15 @@
-"""Background loops of a supervisor: scaling, memory limits, the health file, reloading."""
+"""Background loops of a supervisor: the health file, reloading."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from pathlib import Path
 
-from ...core.errors import HoldfastError
 from .. import health
 from ..files import WatchedFiles
 from ..logs import WORKER
-from . import memory_limits, scaling
 from .executor_pool import ExecutorPool
 
 RELOAD_CHECK_S = 0.3
-
-
-async def scale(pool: ExecutorPool, bounds: scaling.Scaling, waiting: Callable[[], Awaitable[int]]) -> None:
-    """Start executors while jobs wait for one, and drain those that are idle."""
-    while True:
-        await asyncio.sleep(scaling.CHECK_S)
-        if bounds.is_saturated():
-            try:
-                bounds.grow(await waiting())
-            except HoldfastError:
-                # The claim loops get the same error, and log it.
-                continue
-        elif executor := bounds.find_surplus():
-            executor.is_draining = True
-            pool.track(asyncio.create_task(pool.drain(executor)))
-
-
-async def check_memory(limits: memory_limits.MemoryLimits) -> None:
-    """Check the memory of the executors periodically."""
-    while True:
-        limits.check()
-        await asyncio.sleep(memory_limits.CHECK_S)
 
 
 async def write_health(path: str, now: Callable[[], health.Health], log: Callable[[str], None]) -> None:
