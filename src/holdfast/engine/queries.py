@@ -14,7 +14,7 @@ from ..core.family import is_stuck
 from ..core.history import GetHistory
 from ..core.job import WAITING, Body, Job, Place, State, Unreadable, readable, unreadable
 from ..core.kinds import HANDLED, LIMIT, PATTERNS, PAUSE, SCHEDULE, name_of
-from ..core.limits import Limit, find_pattern
+from ..core.limits import Limit
 from ..core.managing import GetRetention
 from ..core.searching import ListTasks, SearchJobs
 from ..core.why import Facts, why
@@ -22,7 +22,7 @@ from ..core.worker import Worker, narrow, runs_handlers, runs_task
 from ..store.contract import ReadTxn, Store, WaitingQuery
 from .batch import notes
 from .batch.holders import find_holders
-from .batch.limiting import STOPPED, find_domains
+from .batch.limiting import find_domains, find_limits
 from .batch.task_defaults import read_published
 from .commands import handlers, indexing, tokens
 from .commands.governing import get_retention
@@ -77,8 +77,8 @@ def _explain(txn: ReadTxn, query: q.Explain) -> str:
     job = _find(txn, query)
     limit = domain = None
     if job.domain is not None:
-        limit = _limit_of(txn, job.tenant, job.domain)
         key = (job.tenant, job.domain)
+        limit = find_limits(txn.rows, _pauses(txn, job.tenant), [key])[key]
         domain = find_domains(txn, [key]).get(key)
     counts = txn.counts(tenant=job.tenant)
     ready = sum(n for k, n in counts.items() if k.place == Place.READY and k.task == job.task)
@@ -110,16 +110,6 @@ def _pauses_of(txn: ReadTxn, job: Job) -> tuple[str, ...]:
         else:
             texts.append(f"tenant {tenant!r}" if tenant else "whole queue")
     return tuple(texts)
-
-
-def _limit_of(txn: ReadTxn, tenant: str, domain: bytes) -> Limit | None:
-    """The limit that applies to a domain."""
-    if (tenant, None, domain) in _pauses(txn, tenant):
-        return STOPPED
-    name = name_of(tenant, domain)
-    if raw := txn.rows(LIMIT, [name]).get(name):
-        return read_limit(raw)
-    return find_pattern(_patterns(txn, tenant), domain)
 
 
 def _patterns(txn: ReadTxn, tenant: str) -> tuple[tuple[bytes, Limit], ...]:

@@ -11,7 +11,7 @@ keeps few jobs READY, so that a claim finds few that it may not start.
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 
 import msgspec
 from msgspec.structs import replace
@@ -21,6 +21,7 @@ from ...core.bounds import ALLOWANCE, UPKEEP_JOBS
 from ...core.job import Job, Place
 from ...core.kinds import DOMAIN, LIMIT, PATTERNS, PAUSE, Names, name_of
 from ...core.limits import Domain, DomainCounts, DomainKey, Limit, TaskLoad
+from ...core.queries import Paused
 from ...store.contract import ReadTxn
 from ..records import read_limit, read_patterns
 from .working_set import WorkingSet
@@ -52,7 +53,7 @@ class Domains:
             return
         txn = self._batch.txn
         txn.read_ahead(_governing(keys))
-        self._limits |= find_limits(self._batch, keys)
+        self._limits |= find_limits(self._batch.rows_of, self._batch.pauses(), keys)
         held = find_domains(txn, keys)
         for key in keys:
             self._stored[key] = self._now[key] = held.get(key)
@@ -61,7 +62,7 @@ class Domains:
     def refresh(self, keys: Collection[DomainKey]) -> None:
         """Look up the limits of these domains again: they have just been changed."""
         self.load(keys)
-        self._limits |= find_limits(self._batch, keys)
+        self._limits |= find_limits(self._batch.rows_of, self._batch.pauses(), keys)
         self._govern(keys)
 
     def _govern(self, keys: Collection[DomainKey]) -> None:
@@ -283,11 +284,14 @@ def list_domains(txn: ReadTxn, tenant: str, *, after: bytes, limit: int) -> list
     return [read_domain(raw) for _, raw in txn.scan(DOMAIN, after=above, prefix=prefix, limit=limit)]
 
 
-def find_limits(batch: WorkingSet, keys: Collection[DomainKey]) -> dict[DomainKey, Limit | None]:
+def find_limits(
+    rows: Callable[[str, Collection[str]], dict[str, bytes]],
+    paused: Collection[Paused],
+    keys: Collection[DomainKey],
+) -> dict[DomainKey, Limit | None]:
     """The limits of domains: by exact name, else by the longest pattern. A paused domain allows no start."""
-    exact = batch.rows_of(LIMIT, [name_of(*key) for key in keys])
-    patterns = batch.rows_of(PATTERNS, {name_of(tenant) for tenant, _ in keys})
-    paused = batch.pauses()
+    exact = rows(LIMIT, [name_of(*key) for key in keys])
+    patterns = rows(PATTERNS, {name_of(tenant) for tenant, _ in keys})
     found: dict[DomainKey, Limit | None] = {}
     for key in keys:
         tenant, domain = key
