@@ -86,9 +86,9 @@ class Asking(Submitter):
                 ticket.close()
         self._connection.submit_all(tickets)
 
-    def release(self, jobs: Iterable[Job]) -> None:
+    def release(self, jobs: Iterable[Job], *, was_sent: bool = False) -> None:
         """Release claimed jobs that their client did not get."""
-        self._connection.release(jobs)
+        self._connection.release(jobs, was_sent=was_sent)
 
 
 class SharedAdd(CallbackTicket):

@@ -38,6 +38,6 @@ class Port:
             raise p.PortRefusal(NO_JOB)
         return found
 
-    def give_back(self, claimed: Iterable[c.Claimed]) -> None:
-        """Release claimed jobs whose reply could not be sent."""
-        self.committer.release(one.job for one in claimed)
+    def give_back(self, claimed: Iterable[c.Claimed], *, was_sent: bool = False) -> None:
+        """Release claimed jobs whose reply could not be sent, or has perhaps not arrived."""
+        self.committer.release((one.job for one in claimed), was_sent=was_sent)

@@ -398,7 +398,7 @@ class PortConnection(asyncio.Protocol):
 
     def _give_back(self) -> None:
         claimed, self._unsure = self._unsure, ()
-        self._server.port.give_back(claimed)
+        self._server.port.give_back(claimed, was_sent=True)
 
     # Bounds and the end.
 

@@ -163,8 +163,8 @@ class WorkerSession(Stream):
     def close(self) -> None:
         """Listen no more, and release jobs that were not sent."""
         self._listen(False)
-        for number, _, _ in self._outbox:
-            self._connection.release(self.unreceived.pop(number, []))
+        unsent = [job for number, _, _ in self._outbox for job in self.unreceived.pop(number, [])]
+        self._connection.release(unsent)
         self._outbox.clear()
         if self._lent is not None:
             self._lent.is_over = True

@@ -118,8 +118,8 @@ class Work(Stream):
 
     def close(self) -> None:
         """Release jobs that were not sent."""
-        for claimed in self._jobs:
-            self._connection.release(self.unreceived.pop(claimed.job.id, []))
+        unsent = [job for claimed in self._jobs for job in self.unreceived.pop(claimed.job.id, [])]
+        self._connection.release(unsent)
         self._jobs.clear()
         self._settled.clear()
 
