@@ -153,11 +153,11 @@ class PostgresStore:
         except (Filling, Moved, Stopped):
             # The notice that it used may be stale.
             return self._run(fn, wants)
-        if found := txn.commit_parameters(changes):
-            found["expected_notice"] = in_hex(notice)
+        if parameters := txn.commit_parameters(changes):
+            parameters["expected_notice"] = in_hex(notice)
             connection = self.pool.take()
             try:
-                self._commit(connection, txn, found)
+                self._commit(connection, txn, parameters)
             except BaseException as error:
                 self._give_back(connection, error)
                 raise
@@ -222,20 +222,20 @@ class PostgresStore:
         self._time.note(now_ms)
         return now_ms
 
-    def _commit(self, connection: OwnConnection, txn: PostgresTxn, found: Parameters) -> None:
-        """Write the changes and commit, in one message."""
+    def _commit(self, connection: OwnConnection, txn: PostgresTxn, parameters: Parameters) -> None:
+        """Write the changes and commit, in one message. A blind batch is one call: its own transaction."""
+        is_blind = txn.connection is not connection
         try:
-            if not found:
+            if not parameters:
                 connection.execute("COMMIT")
-            elif txn.connection is not connection and connection.prepares:
-                # One call is its own transaction.
-                connection.call(numbered_call_of(self._schema, tuple(found)), as_bytes(found))
+            elif is_blind and connection.prepares:
+                connection.call(numbered_call_of(self._schema, tuple(parameters)), as_bytes(parameters))
             else:
-                begin = "" if txn.connection is connection else _BATCH + self.pool.settings
-                call = connection.written(numbered_call_of(self._schema, tuple(found)), [*found.values()])
-                connection.execute(f"{begin}{call};COMMIT")
+                begin = _BATCH + self.pool.settings if is_blind else ""
+                sql = numbered_call_of(self._schema, tuple(parameters))
+                connection.execute(f"{begin}{connection.written(sql, [*parameters.values()])};COMMIT")
         except psycopg.Error as error:
-            if not found or not is_lost(error):
+            if not parameters or not is_lost(error):
                 raise
             connection.close()
             if not self._was_committed(txn):
@@ -373,8 +373,8 @@ class PostgresStore:
             reading = _NO_CONNECTION if session.has_old_snapshot else connection
             txn = self._txn(reading, locks, self._note_time(now_ms), notice)
             changes, result = fn(txn)
-            if found := txn.commit_parameters(changes):
-                connection.execute(call_of(self._schema, tuple(found)), found)
+            if parameters := txn.commit_parameters(changes):
+                connection.execute(call_of(self._schema, tuple(parameters)), parameters)
             if changes.wake and self.address.notify:
                 # Sent when the caller commits, to all processes including this one.
                 connection.value("SELECT pg_notify(%s, '')", (channel(self._schema),))
