@@ -55,7 +55,7 @@ class Crew:
 
 @pytest.mark.parametrize("count", [300, pytest.param(20_000, marks=pytest.mark.proof)], ids=["few", "many"])
 def test_no_job_runs_twice_when_connections_break(served, tell, count):
-    """Each is FINISHED, or FAILED if it may have been started; those that are FINISHED have run."""
+    """Each is FINISHED, or FAILED if it may have been started and was not answered."""
     with connect(f"grpc://127.0.0.1:{served.port}") as direct, Proxy(served.port) as proxy:
         jobs = direct.add_many([("work", n) for n in range(count)], at_most_once=True)
         crew = Crew(proxy)

@@ -137,20 +137,21 @@ def test_many_answers_whose_reply_is_lost_are_settled_each(queue, direct, proxy)
     assert isinstance(third, LeaseLost)
 
 
-@pytest.mark.parametrize(("once", "state"), [(True, State.FAILED), (False, State.QUEUED)])
-def test_a_job_that_may_have_arrived_runs_again_unless_it_must_not(served, queue, direct, proxy, once, state):
+def test_a_job_that_may_have_arrived_is_released_unless_it_must_not_run_twice(served, queue, direct, proxy):
     """Its client has it, and was cut off before it could say so."""
-    with waiting(lambda: queue.next(["work"], wait=LONG_S, renew=False)) as claimed:
+    with waiting(lambda: queue.claim(["work"], limit=2, wait=LONG_S, renew=False)) as claimed:
         until(lambda: served.pending() == 1)
         proxy.up.is_open.clear()
-        job = direct.add("work", at_most_once=once)
-        assert claimed.result(LONG_S).id == job.id
+        jobs = (c.NewJob(task="work", max_losses=1), c.NewJob(task="work"))
+        ids = direct.connection.ask(c.Add(jobs=jobs))
+        once, again = claimed.result(LONG_S)
         proxy.reset()
         proxy.up.is_open.set()
 
-        until(lambda: direct.get(job).place is not Place.RUNNING)
-
-    assert direct.get(job).state is state
+    assert [once.id, again.id] == ids
+    until(lambda: direct.get(again).place is Place.READY)
+    assert isinstance(outcome(again.done), LeaseLost)
+    assert once.done().state is State.FINISHED
 
 
 def test_a_claim_whose_reply_is_lost_is_made_again(queue, direct, proxy):

@@ -34,14 +34,12 @@ class Submitter:
     def release(self, jobs: Iterable[Job], *, was_sent: bool = False) -> None:
         """Release claimed jobs that a caller did not get, without waiting for the commit.
 
-        If they were sent, it may have got and started them: those with `losses=1` are lost. `close` commits
-        what was released before it; after `close`, leases expire.
+        If they were sent, it may have got them: those that must not run twice stay with it until their lease
+        ends. `close` commits what was released before it; after `close`, leases expire.
         """
-        releases = [
-            c.Release(hold=c.hold_of(job), lost=was_sent and job.started_at > 0, crowd=0) for job in jobs
-        ]
-        if releases:
-            self.submit_all([Ticket(release) for release in releases])
+        back = [job for job in jobs if not (was_sent and job.max_losses == 1)]
+        if back:
+            self.submit_all([Ticket(c.Release(hold=c.hold_of(job))) for job in back])
 
     def on_abandoned(self, ticket: Ticket) -> None:
         """Called when the caller of a ticket that is not answered is gone."""

@@ -2,7 +2,8 @@
 
 read ──▶ decode ──▶ submit, many at once ──▶ committed ──▶ outbox ──▶ one message of all that are there
                                                 │
-the stream ends: waiting claims are given up, jobs that the client has not said it received are released
+the stream ends: waiting claims are given up, jobs that the client has not said it received are released,
+but for those that were sent and must not run twice
 """
 
 import asyncio
