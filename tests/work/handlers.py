@@ -88,6 +88,19 @@ async def hurried_on_a_loop() -> None:
     await asyncio.sleep(600)
 
 
+@queue.task(soft_timeout="300ms", attempts=1)
+def waits_for_another() -> None:
+    """Wait for another job, and be interrupted."""
+    queue.next(["another"], wait="10m")
+
+
+@queue.task(losses=1)
+def waits_for_another_and_dies() -> None:
+    """Wait for another job, and be killed."""
+    _note("began")
+    queue.next(["another"], wait="10m")
+
+
 @queue.task()
 async def meets(ctx: AsyncContext, number: int) -> int:
     """Wait until as many run as are to run at once."""

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import time
 from typing import Any
 
 import pytest
@@ -79,6 +80,28 @@ def test_soft_limits_interrupt_functions_and_coroutines(bench):
     assert caught.result() == "cleaned up"
     with pytest.raises(holdfast.JobFailed, match="SoftTimeout"):
         raised.result()
+
+
+@pytest.mark.parametrize("task", ["waits_for_another", "waits_for_another_and_dies"])
+def test_no_job_is_kept_for_a_handler_that_waited_and_is_gone(bench, task):
+    """Interrupted by its soft limit, or killed: a job that comes later is for others."""
+    gone = bench.queue.add(task)
+    worker = bench.start("--lease", "10m", name=APP)
+    if task == "waits_for_another_and_dies":
+        bench.wait_for(lambda: bench.noted("began"))
+        # Its claim reaches the supervisor.
+        time.sleep(0.5)
+        os.kill(bench.noted("began")[0], signal.SIGKILL)
+    bench.wait_for(lambda: gone.get().state == "FAILED")
+
+    another = bench.queue.add("another")
+    # As long as it takes to claim it for a handler that still waits.
+    time.sleep(1)
+
+    # Long before the lease of a claim ends.
+    assert bench.queue.next(["another"], wait="30s").id == another.id
+    worker.terminate()
+    worker.wait(PATIENCE_S)
 
 
 def test_coroutines_need_no_thread_and_functions_have_theirs(bench):

@@ -15,18 +15,23 @@ from ...core import commands as c
 from ...core.queries import Query
 from ...engine.connection import Connection
 from ...engine.makers import open_connection
+from ...engine.submitter import Submitter
 from ...engine.ticket import Ticket, deliver
 from ...queue.base import Maker
 from ...queue.lease import Lease
 from ...queue.timers import TimerThread
+from ...store.common.clock import monotonic_s
 from ..messages import CommandReply, CommandRequest, check_fields, read_reply
 
 if TYPE_CHECKING:
     from ...engine.engine import Engine
 
 
-class SupervisedSession:
-    """The session of one queue in an executor, and its connection in one."""
+class SupervisedSession(Submitter):
+    """The session of one queue in an executor, and its connection in one.
+
+    A handler may be interrupted while it waits: jobs that were claimed for it are then released.
+    """
 
     def __init__(
         self,
@@ -61,12 +66,14 @@ class SupervisedSession:
                 self._opened = open_connection(self._make_store, rng=random.random)
             return self._opened
 
-    def _send_request(self, ticket: Ticket, wait_s: float) -> None:
+    def submit(self, ticket: Ticket) -> None:
+        """Have the supervisor run a command; its ticket will be answered."""
         check_fields(ticket.command)
         with self._lock:
             self._count += 1
             number = self._count
             self._tickets[number] = ticket
+        wait_s = max(ticket.deadline_s - monotonic_s(), 0.0) if ticket.deadline_s else 0.0
         self._send([self._make_request(number, ticket.command, wait_s)])
 
     def _make_request(self, number: int, command: Any, wait_s: float) -> CommandRequest:
@@ -76,18 +83,13 @@ class SupervisedSession:
         """Return the supervisor's reply to a command, or raise its error. Queries go to the store."""
         if isinstance(asked, Query):
             return self._store_connection.ask(asked)
-        ticket = Ticket(asked)
-        self._send_request(ticket, wait_s)
-        return read_reply(asked, ticket.wait_for_reply())
+        return super().ask(asked, wait_s=wait_s)
 
     async def ask_async(self, asked: c.Command | Query, *, wait_s: float = 0.0) -> Any:
         """The same for coroutines; none of them needs a thread to wait in."""
         if isinstance(asked, Query):
             return await asyncio.to_thread(self.ask, asked)
-        ticket = Ticket(asked)
-        reply = ticket.for_loop(asyncio.get_running_loop())
-        self._send_request(ticket, wait_s)
-        return read_reply(asked, await reply)
+        return await super().ask_async(asked, wait_s=wait_s)
 
     def send(self, command: c.Command) -> None:
         """Have the supervisor run a command without waiting for its reply; errors are ignored."""
@@ -97,9 +99,17 @@ class SupervisedSession:
         """Give a reply of the supervisor to the caller that waits for it."""
         with self._lock:
             ticket = self._tickets.pop(message.number, None)
-        if ticket is not None:
-            ticket.answer(message)
-            deliver([ticket], lambda _: None)  # its caller may have gone
+        if ticket is None:
+            return
+        try:
+            reply = read_reply(ticket.command, message)
+        except Exception as error:
+            reply = error
+        if ticket.answer(reply):
+            deliver([ticket], self.give_back)
+        else:
+            ticket.reply = reply
+            self.give_back(ticket)
 
     def follow(self, lease: Lease) -> Callable[[], None]:
         """Do nothing: the supervisor sends a message when a job should stop."""

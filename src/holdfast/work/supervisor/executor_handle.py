@@ -108,6 +108,8 @@ class ExecutorHandle:
         self.is_over_memory_limit = False
         # Takes jobs until its replacement is ready.
         self.is_being_replaced = False
+        # The tasks of `add_wait`.
+        self.waits: set[asyncio.Task[None]] = set()
         # How many jobs have ended in it, and when the last one did.
         self.jobs_done = 0
         self.idle_since_s = monotonic_s()
@@ -254,6 +256,11 @@ class ExecutorHandle:
             self.send(
                 RunJobs(jobs=claims, queue_index=queue_index, delivery=self._deliveries, start_by_s=by_s)
             )
+
+    def add_wait(self, task: asyncio.Task[None]) -> None:
+        """Note a task in which one of its handlers waits for a job or a result."""
+        self.waits.add(task)
+        task.add_done_callback(self.waits.discard)
 
     def take_back(self, keys: Iterable[Key]) -> list[HeldJob]:
         """Remove and return those of these jobs that it has."""

@@ -159,6 +159,9 @@ class ExecutorPool:
         executor.throttle_reads()
 
     def _on_closed(self, executor: ExecutorHandle) -> None:
+        for task in executor.waits:
+            # Else a job might be claimed later for a handler that is gone.
+            task.cancel()
         self.track(asyncio.create_task(self._remove(executor)))
 
     async def _remove(self, executor: ExecutorHandle) -> None:

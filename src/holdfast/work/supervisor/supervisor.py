@@ -355,7 +355,10 @@ class Supervisor:
             self._pool.recycle(executor)
 
     def _on_request(self, executor: ExecutorHandle, request: CommandRequest) -> None:
-        self._pool.track(asyncio.create_task(self._reply_to(executor, request)))
+        task = asyncio.create_task(self._reply_to(executor, request))
+        self._pool.track(task)
+        if request.wait_s:
+            executor.add_wait(task)
 
     def _start_timeout(self, executor: ExecutorHandle, held: HeldJob) -> None:
         held.timer = asyncio.get_running_loop().call_later(
