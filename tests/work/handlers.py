@@ -101,6 +101,16 @@ def waits_for_another_and_dies() -> None:
     queue.next(["another"], wait="10m")
 
 
+@queue.task(attempts=1)
+def claims_another() -> str:
+    """Claim another job, and take longer than its lease; the process is not busy meanwhile."""
+    job = queue.next(["another"], lease="1s")
+    assert job is not None
+    _note("claimed")
+    time.sleep(3)
+    return job.done().state.name
+
+
 @queue.task()
 async def meets(ctx: AsyncContext, number: int) -> int:
     """Wait until as many run as are to run at once."""

@@ -104,6 +104,19 @@ def test_no_job_is_kept_for_a_handler_that_waited_and_is_gone(bench, task):
     worker.wait(PATIENCE_S)
 
 
+def test_the_lease_of_a_job_that_a_handler_claims_is_renewed(bench):
+    """No other worker gets the job meanwhile."""
+    another, job = bench.queue.add("another"), bench.queue.add("claims_another")
+    worker = bench.start(name=APP)
+    bench.wait_for(lambda: bench.noted("claimed"))
+
+    assert bench.queue.next(["another"], wait="2s") is None
+    assert job.result(wait=PATIENCE_S) == "FINISHED"
+    assert (another.get().claim, another.get().losses) == (1, 0)
+    worker.terminate()
+    worker.wait(PATIENCE_S)
+
+
 def test_coroutines_need_no_thread_and_functions_have_theirs(bench):
     """A hundred at once beside one thread, which goes on with its functions meanwhile."""
     met = [bench.queue.add("meets", {"number": 100}) for _ in range(100)]

@@ -10,6 +10,7 @@ from ..core.errors import HoldfastError, LeaseLost, NotFound
 from ..core.job import Job
 from ..engine import joblog
 from ..engine.connection import Connection
+from ..engine.submitter import Submitter
 from ..engine.ticket import Ticket
 from ..store.common.clock import monotonic_s, system_clock
 from .timers import BackgroundThread, DueHeap
@@ -101,7 +102,7 @@ class Renewer(BackgroundThread):
 
     _name = "holdfast-renewer"
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: Submitter) -> None:
         super().__init__()
         self._connection = connection
         self._due: DueHeap[weakref.ref[Lease]] = DueHeap(_is_open)

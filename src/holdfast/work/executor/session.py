@@ -18,7 +18,7 @@ from ...engine.makers import open_connection
 from ...engine.submitter import Submitter
 from ...engine.ticket import Ticket, deliver
 from ...queue.base import Maker
-from ...queue.lease import Lease
+from ...queue.lease import Lease, Renewer
 from ...queue.timers import TimerThread
 from ...store.common.clock import monotonic_s
 from ..messages import CommandReply, CommandRequest, check_fields, read_reply
@@ -43,7 +43,8 @@ class SupervisedSession(Submitter):
         self._queue_index = queue_index
         self.pid = os.getpid()
         self.connection = self
-        self.renewer = self
+        # For jobs that handlers claim. The supervisor renews the leases of those that it has delivered.
+        self.renewer = Renewer(self)
         self._send = send
         self._tickets: dict[int, Ticket] = {}
         self._count = 0
@@ -114,9 +115,6 @@ class SupervisedSession(Submitter):
     def follow(self, lease: Lease) -> Callable[[], None]:
         """Do nothing: the supervisor sends a message when a job should stop."""
         return lambda: None
-
-    def watch(self, lease: Lease) -> None:
-        """Do nothing: the supervisor renews leases."""
 
     def close(self) -> None:
         """Do nothing: the executor closes its socket when it ends."""
