@@ -15,7 +15,7 @@ export PYTHONPYCACHEPREFIX := $(CURDIR)/.cache/pycache
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run demo screenshots test check fix proto bench compare proof versions
+.PHONY: help setup run demo screenshots test check size fix proto bench compare proof versions
 
 help: ## show this text
 	@echo "Holdfast, a durable job queue for Python."
@@ -40,11 +40,15 @@ screenshots: setup ## take the pictures of docs/dashboard.md again, of a demo th
 test: check ## check, then all tests but the long ones
 	$(BIN)/python -m pytest -n 5 --dist worksteal $(ARGS)
 
+size: setup ## lines of code and files, by package
+	@$(BIN)/python tools/size.py -v
+
 check: setup ## layout, lint and types
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	@# On a busy machine its processes may not start in time (exit code 2): then by one process.
 	$(BIN)/mypy -n 2 || { test $$? = 2 && $(BIN)/mypy; }
+	@$(BIN)/python tools/size.py
 
 fix: setup ## put the layout right, and what lint can put right by itself
 	$(BIN)/ruff format .

@@ -1,4 +1,4 @@
-"""Nothing grows without a decision: files stay below 450 lines and functions below 40."""
+"""Nothing grows without a decision: files stay below 600 lines and functions below 40."""
 
 import ast
 from collections.abc import Iterator
@@ -6,7 +6,7 @@ from pathlib import Path
 
 from tests.house.source import PACKAGE, ROOT, modules, plant
 
-FILE_LINES = 450
+FILE_LINES = 600
 FUNCTION_LINES = 40
 SUFFIXES = {".py", ".sql", ".lua", ".js", ".css", ".html"}
 
@@ -76,10 +76,10 @@ def test_files_and_functions_stay_small():
 
 
 def test_a_large_file_is_found(tmp_path):
-    """450 lines are enough, 451 are too many, in SQL as well."""
-    plant(tmp_path, {"core/a.py": "#\n" * 450, "core/b.py": "#\n" * 451, "store/sql/c.sql": "--\n" * 500})
+    """600 lines are enough, 601 are too many, in SQL as well."""
+    plant(tmp_path, {"core/a.py": "#\n" * 600, "core/b.py": "#\n" * 601, "store/sql/c.sql": "--\n" * 700})
 
-    assert large_files(tmp_path) == {"core/b.py": 451, "store/sql/c.sql": 500}
+    assert large_files(tmp_path) == {"core/b.py": 601, "store/sql/c.sql": 700}
 
 
 def test_a_large_function_is_found(tmp_path):
@@ -95,7 +95,7 @@ def test_a_large_function_is_found(tmp_path):
 
 def test_an_exception_is_kept_only_while_it_is_needed():
     """It lets its one thing through, needs a reason, and fails when the thing has shrunk or gone."""
-    large = {"core/a.py": 451, "core/b.py::f": 41}
+    large = {"core/a.py": 601, "core/b.py::f": 41}
 
     assert complaints(large, excepted={"core/a.py": "a table", "core/b.py::f": "a table"}) == []
     assert complaints(large, excepted={"core/a.py": "a table"}) == ["core/b.py::f has 41 lines"]
