@@ -416,3 +416,22 @@ def test_a_new_token_is_for_one_tenant_unless_it_is_asked_to_be_for_all(guarded)
         made = [admin.post("/v1/tokens", body).json["tenant"] for body in bodies]
 
     assert made == ["", "acme", None]
+
+
+@pytest.mark.parametrize("path", ["/v1/counts", "/v1/jobs/5", "/", "/healthz", "/metrics"])
+def test_errors_of_the_store_do_not_tell_where_it_is(served, client, monkeypatch, caplog, path):
+    """The client gets a number; the log has the address."""
+    where = "10.9.8.7"
+
+    async def fail(*_: object, **__: object) -> None:
+        raise Unavailable(f"cannot reach redis://{where}/0 for {path}")
+
+    monkeypatch.setattr(served.connection, "ask_async", fail)
+
+    reply = client.get(path)
+
+    assert reply.status == 503
+    assert where not in repr(reply.headers) + reply.body.decode()
+    if path != "/healthz":
+        assert b"(incident " in reply.body
+        assert where in caplog.text

@@ -4,9 +4,19 @@ import pytest
 
 from holdfast.core import commands as c
 from holdfast.core import queries as q
+from holdfast.core.access import SESSIONS_LOG
 from holdfast.core.bounds import TOKEN_NAME_BYTES
+from holdfast.queue.connect import store_maker
 from holdfast.serve.dashboard.app import FORM_FIELDS
-from holdfast.serve.dashboard.sessions import COOKIE, SESSION_MS, Sessions, read_session
+from holdfast.serve.dashboard.sessions import (
+    COOKIE,
+    SESSION_MS,
+    EndedSessions,
+    Sessions,
+    SignIn,
+    read_session,
+)
+from holdfast.serve.guard import WRONG_SECRETS
 from tests.http.served import lines_of
 from tests.http.test_dashboard import add, send, sign_in, token_of
 from tests.queue_suite.tools import until
@@ -40,6 +50,46 @@ def test_people_sign_in_with_a_token_and_out(serve):
     assert inside.status == 200
     assert (pushed.status, "set-cookie" in pushed.headers) == (403, False)
     assert "Max-Age=0" in out.headers["set-cookie"]
+
+
+def test_a_copied_cookie_ends_with_the_sign_out(serve, tmp_path):
+    """On this server at once, and within about a second on another with the same key and store."""
+    url = f"sqlite:///{tmp_path / 'jobs.db'}"
+    first, second = (serve(store_maker(url), token_always=True, session_key="k" * 32) for _ in range(2))
+    secret = first.token("ops")
+    with first.client() as here, second.client() as there:
+        copied, other = sign_in(here, secret), sign_in(here, secret)
+        assert there.get("/", Cookie=copied).status == 200
+
+        send(here, "/sign-out", "", {"Cookie": copied})
+
+        assert here.get("/", Cookie=copied).status == 303
+        until(lambda: there.get("/", Cookie=copied).status == 303)
+        assert there.get("/", Cookie=other).status == 200
+
+
+def test_what_ended_sessions_leave_in_the_store_goes_with_their_time(served):
+    """A sign-out forgets the sessions that have expired since."""
+    ended = EndedSessions(served.connection)
+
+    async def end_all() -> None:
+        for n in range(10):
+            await ended.end(SignIn("ops", n, f"mac {n}"), now_ms=n)
+
+    served._run(end_all())
+    page = served.connection.ask(q.ReadLog(log=SESSIONS_LOG, limit=100))
+
+    assert (page.ends.head, page.ends.trimmed) == (10, 10)
+    assert ended._hashes == set()
+
+
+def test_wrong_tokens_at_the_sign_in_are_limited(serve):
+    """As wrong tokens elsewhere: 429 after some."""
+    served = serve(token_always=True)
+    with served.client() as client:
+        statuses = [send(client, "/sign-in", "", token=f"wrong {n}").status for n in range(WRONG_SECRETS + 1)]
+
+    assert statuses == [401] * WRONG_SECRETS + [429]
 
 
 def test_sign_in_leads_to_no_other_site(serve):

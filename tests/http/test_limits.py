@@ -52,6 +52,57 @@ def test_a_body_that_is_no_json_is_told_so(client):
         assert (reply.status, reply.json["detail"]) == (400, f"the body is not JSON: {where}")
 
 
+CHUNKED = (
+    b"POST %s HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n%s\r\n"
+    b'c\r\n{"task":"t"}\r\n0\r\n%s\r\n'
+)
+
+
+def chunked(served, path, head=b"", trailer=b""):
+    """The reply to a request with a chunked body and trailers behind it."""
+    with served.raw() as sock:
+        sock.sendall(CHUNKED % (path, head, trailer))
+        return reply_of(sock)
+
+
+def test_trailers_are_no_headers(serve):
+    """A token behind the body admits no one; an idempotency key there is none."""
+    served = serve(token_always=True)
+    header = f"Authorization: Bearer {served.token('ops')}\r\n".encode()
+    key = b"Idempotency-Key: k\r\n"
+
+    inside = [chunked(served, b"/v1/jobs", head=header, trailer=key) for _ in range(2)]
+    refused = chunked(served, b"/v1/jobs", trailer=header)
+
+    assert refused.startswith(b"HTTP/1.1 401")
+    assert [one[:12] for one in inside] == [b"HTTP/1.1 201"] * 2
+    assert len(served.connection.ask(q.ListJobs(limit=10))) == 2
+
+
+def test_endless_trailers_and_chunk_sizes_are_refused(served):
+    """They are as large as headers may be at the most, and one read of the socket."""
+    for tail in (b"X: " + b"x" * 16 * HTTP_HEAD_BYTES + b"\r\n", b"X: y\r\n" * 3 * HTTP_HEAD_BYTES):
+        with served.raw() as sock:
+            head, _, _ = (CHUNKED % (b"/v1/jobs", b"", b"")).rpartition(b"0\r\n")
+            sock.sendall(head + b"0\r\n")
+            reply = send_slowly(sock, tail)
+
+            assert reply == b"" or reply.startswith(b"HTTP/1.1 431"), reply
+    with served.raw() as sock:
+        sock.sendall(head)
+        assert send_slowly(sock, b"1;" + b"x" * 16 * HTTP_HEAD_BYTES)[:12] in (b"", b"HTTP/1.1 431")
+
+
+def send_slowly(sock, raw):
+    """Send bytes in pieces until the server hangs up; what it has sent."""
+    try:
+        for at in range(0, len(raw), 8_192):
+            sock.sendall(raw[at : at + 8_192])
+        return reply_of(sock)
+    except ConnectionError:
+        return b""
+
+
 @pytest.mark.parametrize(("method", "path"), PATHS, ids=" ".join)
 def test_nonsense_is_refused_clearly(client, method, path):
     """Malformed, truncated, of other types, too deep, noise: a problem each time, and never a crash."""

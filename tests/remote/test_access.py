@@ -21,6 +21,7 @@ from holdfast.engine.store_connection import StoreConnection
 from holdfast.proto.messages import SERVICE, Asks, FromWorker, Replies
 from holdfast.proto.verbs import VERBS
 from holdfast.remote.address import parse
+from holdfast.serve.guard import Rates
 from holdfast.serve.http.forms import form_of
 from holdfast.store.memory.store import MemoryStore
 from tests.cli.shell import Said, Shell
@@ -130,8 +131,10 @@ def answer_of(client: Client, asked: Any) -> tuple[Any, str]:
 # ── tokens ───────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_nobody_asks_anything_without_a_token_that_holds(guarded):
+def test_nobody_asks_anything_without_a_token_that_holds(guarded, monkeypatch):
     """None, a wrong, an expired, a revoked one: each call and each stream is refused, and nothing is done."""
+    # This client sends more wrong tokens than an address may.
+    monkeypatch.setattr(Rates, "check", lambda *_: 0.0)
     expired, revoked = guarded.token("old", expires_in_ms=1), guarded.token("gone")
     guarded.connection.ask(c.RevokeToken(name="gone"))
     wrong = guarded.token("wrong")[:-1] + "x"

@@ -7,12 +7,12 @@ import pytest
 
 from holdfast.core import commands as c
 from holdfast.core.access import EVERYTHING, Grant, Scope
-from holdfast.core.errors import RateLimited, Unauthenticated, Unavailable
+from holdfast.core.errors import NotFound, RateLimited, Unauthenticated, Unavailable, Unsettled
 from holdfast.core.token import Token, hash_of, secret_of
 from holdfast.engine.store_connection import StoreConnection
 from holdfast.serve.bedrock.access import PortGuard
 from holdfast.serve.bedrock.parameters import PortRefusal
-from holdfast.serve.guard import GRACE_S, Guard
+from holdfast.serve.guard import GRACE_S, INCIDENT_S, WRONG_SECRETS, Guard, Incidents
 from holdfast.store.memory.store import MemoryStore
 
 SECRET = secret_of("shop", bytes(24))
@@ -155,3 +155,55 @@ def test_a_flood_of_unknown_names_is_bounded(connection, monkeypatch):
 
     asyncio.run(flood())
     assert len(guard._known) <= 8
+
+
+def test_wrong_tokens_are_limited_and_logged(connection, clock, caplog):
+    """By address, of IPv6 by network; the secret is not logged; a client whose token is known is served."""
+    guard = Guard(connection, clock=clock)
+    wrong = secret_of("shop", b"x" * 24)
+    assert admit(guard, SECRET, peer="10.0.0.1")
+    for n in range(WRONG_SECRETS):
+        with pytest.raises(Unauthenticated):
+            admit(guard, wrong if n % 2 else f"nonsense {n}", peer="10.0.0.1")
+
+    for secret in (wrong, secret_of("new", bytes(24)), "nonsense"):
+        with pytest.raises(RateLimited):
+            admit(guard, secret, peer="10.0.0.1")
+    assert admit(guard, SECRET, peer="10.0.0.1")
+    with pytest.raises(Unauthenticated):
+        admit(guard, wrong, peer="10.0.0.2")
+    clock.now_s += 60 / WRONG_SECRETS
+    with pytest.raises(Unauthenticated):
+        admit(guard, wrong, peer="10.0.0.1")
+    for n in range(WRONG_SECRETS):
+        with pytest.raises(Unauthenticated):
+            admit(guard, wrong, peer=f"ipv6:%5B2001:db8::{n:x}%5D")
+    with pytest.raises(RateLimited):
+        admit(guard, wrong, peer="2001:db8::ffff")
+
+    assert "refused a wrong token from 10.0.0.1, of the name shop" in caplog.text
+    assert len(caplog.records) == 2 * WRONG_SECRETS + 2
+    assert wrong not in caplog.text
+    assert wrong.rpartition("_")[2] not in caplog.text
+
+
+def test_clients_are_not_told_where_the_store_is(clock, caplog):
+    """They get the kind of the error and a number; the log has the rest, once a minute."""
+    incidents = Incidents(clock)
+    error = Unavailable("cannot reach postgresql://10.1.2.3/jobs: refused")
+
+    told = [incidents.report(error), incidents.report(Unavailable(str(error)))]
+    clock.now_s += INCIDENT_S
+    told.append(incidents.report(error))
+    unsettled = incidents.report(Unsettled("lost 10.1.2.3"))
+
+    assert {type(one) for one in told} == {Unavailable}
+    assert str(told[0]) == str(told[1]) != str(told[2])
+    assert "10.1.2.3" not in f"{told}{unsettled!r}"
+    assert isinstance(unsettled, Unsettled)
+    assert "may have been committed" in str(unsettled)
+    assert len(caplog.records) == 3
+    number = str(told[0]).partition("(incident ")[2].rstrip(")")
+    assert f"incident {number}: Unavailable: {error}" in caplog.text
+    other = NotFound("job", 5)
+    assert incidents.report(other) is other

@@ -43,6 +43,8 @@ SERVER_ONLY: tuple[Scope, ...] = ()
 # The audit logs of the dashboard, to which only the server writes: of each tenant's tokens, and of tokens for
 # all tenants. Both are kept under a tenant, the second under "", whose tokens may not read it.
 AUDIT_LOG, OPERATORS_LOG = "holdfast.audit", "holdfast.audit.operators"
+# The sessions of the dashboard that a sign-out has ended.
+SESSIONS_LOG = "holdfast.sessions"
 
 # Everything that a client without a token may do.
 EVERYTHING = Grant()
@@ -93,14 +95,14 @@ def _screen_token(grant: Grant, asked: c.CreateToken) -> c.CreateToken:
 
 
 def _screen_log(_grant: Grant, asked: Any) -> Any:
-    if asked.log in (AUDIT_LOG, OPERATORS_LOG):
+    if asked.log in (AUDIT_LOG, OPERATORS_LOG, SESSIONS_LOG):
         raise Forbidden(f"only the server writes to the log {asked.log}")
     return asked
 
 
 def _screen_read_log(grant: Grant, asked: q.ReadLog) -> q.ReadLog:
-    if asked.log == OPERATORS_LOG and grant.tenant is not None:
-        raise Forbidden(f"the log {OPERATORS_LOG} is for tokens of all tenants")
+    if asked.log in (OPERATORS_LOG, SESSIONS_LOG) and grant.tenant is not None:
+        raise Forbidden(f"the log {asked.log} is for tokens of all tenants")
     return asked
 
 

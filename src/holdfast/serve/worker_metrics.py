@@ -13,7 +13,7 @@ from ..core.errors import BadInput, Forbidden, HoldfastError, RateLimited, Unaut
 from ..core.queries import ListWorkers
 from ..engine.connection import Connection
 from ..engine.metrics import TYPE
-from .guard import Guard, is_loopback_name
+from .guard import Guard, incidents, is_loopback_name
 from .service import ListenAddress, is_loopback
 
 # Clients at once, bytes of a request's head, and how long it may take.
@@ -78,7 +78,8 @@ class WorkerMetricsServer:
             await self._admit(headers, str(writer.get_extra_info("peername", ("",))[0]))
         except HoldfastError as error:
             found = (status for kind, status in STATUSES if isinstance(error, kind))
-            return _response(next(found, HTTPStatus.SERVICE_UNAVAILABLE), f"{error}\n".encode())
+            text = f"{incidents.report(error)}\n"
+            return _response(next(found, HTTPStatus.SERVICE_UNAVAILABLE), text.encode())
         return _response(HTTPStatus.OK, self._render(), TYPE)
 
     async def _admit(self, headers: dict[str, str], peer: str) -> None:

@@ -2,7 +2,7 @@
 
 from ...core.access import ADD, MANAGE, READ, WORK, Grant, Scope
 from ...core.errors import RateLimited, StoreError, Unauthenticated
-from ..guard import Guard, is_loopback_name
+from ..guard import Guard, incidents, is_loopback_name
 from .parameters import Headers, PortRefusal
 
 TOKEN = "token"
@@ -29,7 +29,7 @@ class PortGuard:
         """Raise a `PortRefusal` for a request that is not allowed."""
         if self._loopback and not headers.get(TOKEN) and _is_of_a_page(headers):
             raise PortRefusal(FORBIDDEN, detail="without a token, web pages are not answered")
-        grant = await self.grant(headers)
+        grant = await self.grant(headers, peer)
         try:
             self._guard.spend(grant, loopback=self._loopback, peer=peer)
         except RateLimited as error:
@@ -37,14 +37,16 @@ class PortGuard:
         if not self._is_allowed(grant, verb):
             raise PortRefusal(FORBIDDEN, detail="the token is for another tenant, or lacks the scope")
 
-    async def grant(self, headers: Headers) -> Grant:
+    async def grant(self, headers: Headers, peer: str) -> Grant:
         """What a request may do now, without counting it; raises a `PortRefusal`."""
         try:
-            return await self._guard.grant(headers.get(TOKEN), loopback=self._loopback)
+            return await self._guard.grant(headers.get(TOKEN), loopback=self._loopback, peer=peer)
         except Unauthenticated as error:
             raise PortRefusal(UNKNOWN, detail=str(error)) from None
+        except RateLimited as error:
+            raise PortRefusal(TOO_MANY, detail=str(error)) from None
         except StoreError as error:
-            raise PortRefusal(UNREACHABLE, detail=str(error)) from None
+            raise PortRefusal(UNREACHABLE, detail=str(incidents.report(error))) from None
 
     def _is_allowed(self, grant: Grant, verb: str) -> bool:
         scopes = _SCOPES.get(verb.lower())

@@ -127,7 +127,7 @@ class PortServer:
         if self.guard is None:
             return
         try:
-            await self.guard.grant(request.headers)
+            await self.guard.grant(request.headers, "")
         except BaseException:
             self.port.give_back(answered.claimed)
             raise

@@ -23,11 +23,11 @@ from ...core.access import Grant
 from ...core.bounds import DATA_BYTES, HTTP_BODY_BYTES
 from ...core.counting import counted
 from ...core.errors import BadInput, Forbidden, HoldfastError, Unauthenticated
-from ...core.token import grant_of, name_in
+from ...core.token import hash_of
 from ...queue.base import BaseQueue
 from ...store.common.clock import system_clock
-from ..guard import REFUSED, Guard
-from ..http.exchange import Exchange, header_of
+from ..guard import REFUSED, Guard, incidents
+from ..http.exchange import Exchange, header_of, peer_of
 from ..http.problems import TITLES, Refusal, status_of
 from ..http.router import Router
 from . import parts
@@ -50,7 +50,7 @@ from .pages import (
     tasks,
     workers,
 )
-from .sessions import COOKIE, SESSION_MS, Sessions, SignIn, read_session
+from .sessions import COOKIE, SESSION_MS, EndedSessions, Sessions, SignIn, read_session
 from .trials import HandlerTrials
 from .view import Page, PageOrResponse, View
 
@@ -95,7 +95,8 @@ class Dashboard:
         trials: HandlerTrials | None = None,
     ) -> None:
         self._exchange, self._store, self._is_tls, self._trials = exchange, store, is_tls, trials
-        self._sessions, self._live = Sessions(key), LivePages(exchange, self._readmit)
+        self._sessions, self._ended = Sessions(key), EndedSessions(exchange.connection)
+        self._live = LivePages(exchange, self._readmit)
         # Without it every client may do everything: an application around it checks who they are.
         self._sign_in = sign_in
 
@@ -120,8 +121,7 @@ class Dashboard:
         if session is None:
             return await self._exchange.admit(request), None
         grant = await self._grant_of(session)
-        peer = request.client.host if request.client else ""
-        self._exchange.guard.spend(grant, loopback=self._exchange.loopback, peer=peer)
+        self._exchange.guard.spend(grant, loopback=self._exchange.loopback, peer=peer_of(request))
         return grant, session
 
     async def _readmit(self, request: Request) -> None:
@@ -152,7 +152,7 @@ class Dashboard:
         token, now_ms = await self._exchange.guard.find_token(session.name)
         if token is None or not self._sessions.holds(session, token.hash, now_ms=now_ms):
             raise Unauthenticated(REFUSED)
-        if token.expires_at and now_ms >= token.expires_at:
+        if (token.expires_at and now_ms >= token.expires_at) or await self._ended.has(session):
             raise Unauthenticated(REFUSED)
         return Grant(tenant=token.tenant, scopes=token.scopes, name=token.name)
 
@@ -235,11 +235,13 @@ class Dashboard:
             check_origin(request)
             fields = await self._form(request, max_bytes=SIGN_IN_BYTES)
             secret = fields.get("token", [""])[0].strip()
-            name = name_in(secret)
-            token, now_ms = await self._exchange.guard.find_token(name) if name else (None, 0)
-            if token is None or grant_of(token, secret, now_ms=now_ms) is None:
-                return _sign_in_form(request, fields.get("next", [""])[0], problem=REFUSED)
-            session = self._sessions.open(token.name, token.hash, now_ms=now_ms)
+            guard = self._exchange.guard
+            try:
+                grant = await guard.grant(secret or "-", loopback=False, peer=peer_of(request))
+            except Unauthenticated as error:
+                return _sign_in_form(request, fields.get("next", [""])[0], problem=str(error))
+            _, now_ms = await guard.find_token(grant.name)
+            session = self._sessions.open(grant.name, hash_of(secret), now_ms=now_ms)
         except HoldfastError as error:
             return _problem(request, error, None)
         except ClientDisconnect:
@@ -263,6 +265,15 @@ class Dashboard:
             check_origin(request)
         except HoldfastError as error:
             return _problem(request, error, None)
+        session = read_session(request.cookies.get(COOKIE))
+        try:
+            if session is not None:
+                await self._grant_of(session)
+                _, now_ms = await self._exchange.guard.find_token(session.name)
+                await self._ended.end(session, now_ms=now_ms)
+        except HoldfastError as error:
+            # A session that does not hold is over already; while the store is away, this server alone knows.
+            incidents.report(error)
         base = request.scope.get("root_path", "")
         response = RedirectResponse(f"{base}/sign-in", 303, HEADERS)
         response.delete_cookie(COOKIE, path=f"{base}/")
@@ -343,7 +354,7 @@ def _problem(request: Request, error: HoldfastError, view: View | None) -> Respo
     base = request.scope.get("root_path", "")
     inside = join(
         parts.heading(title),
-        el("p", str(error), class_="problem"),
+        el("p", str(incidents.report(error)), class_="problem"),
         el("p", el("a", "To the overview", href=f"{base}/")),
     )
     if view is not None:

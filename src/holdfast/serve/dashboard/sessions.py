@@ -3,6 +3,7 @@
     sign-in        name~expires~mac, the mac of name, expires and the token's hash under the server's key
     each request   the token of that name is read again: a revoked, replaced or expired one is refused
     each form      the mac of the session, which a page of another site cannot know
+    sign-out       a log in the store has the session until it would expire: a copied cookie is refused
 
 The key is made by each server process, unless it is configured: then servers share their sessions.
 """
@@ -13,8 +14,15 @@ from hashlib import sha256
 
 import msgspec
 
-from ...core.bounds import HOUR_MS
-from ...core.token import is_token_name
+from ...core import commands as c
+from ...core import queries as q
+from ...core.access import SESSIONS_LOG
+from ...core.bounds import HOUR_MS, LOG_PAGE_ITEMS
+from ...core.errors import StoreError
+from ...core.indexed import LogItem
+from ...core.token import FRESH_S, is_token_name
+from ...engine.connection import Connection
+from ...store.common.clock import monotonic_s
 
 COOKIE = "holdfast_session"
 SESSION_MS = 12 * HOUR_MS
@@ -40,10 +48,12 @@ class Sessions:
 
     def __init__(self, key: bytes | None = None) -> None:
         self._key = key or secrets.token_bytes(32)
+        self._last_ms = 0
 
     def open(self, name: str, token_hash: str, *, now_ms: int) -> SignIn:
         """A session for the token of that name."""
-        expires_ms = now_ms + SESSION_MS
+        # No two end in the same millisecond: a sign-out must end one session, not two.
+        self._last_ms = expires_ms = max(now_ms + SESSION_MS, self._last_ms + 1)
         return SignIn(name, expires_ms, self._mac("session", name, str(expires_ms), token_hash))
 
     def holds(self, session: SignIn, token_hash: str, *, now_ms: int) -> bool:
@@ -73,3 +83,57 @@ def read_session(value: str | None) -> SignIn | None:
     if not parts[1].isascii() or not parts[1].isdigit() or len(parts[1]) > 15:
         return None
     return SignIn(parts[0], int(parts[1]), parts[2])
+
+
+class EndedSessions:
+    """The sessions that a sign-out has ended before their time, on any server of the store."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        # By index in the log: when a session expires, and the hash of its cookie.
+        self._ended: dict[int, tuple[int, str]] = {}
+        self._hashes: set[str] = set()
+        self._read_to, self._read_s = 0, -FRESH_S
+
+    async def end(self, session: SignIn, *, now_ms: int) -> None:
+        """End a session on all servers, and forget those that have expired."""
+        entry = (session.expires_ms, _hash_of(session))
+        self._hashes.add(entry[1])
+        item = LogItem(data=msgspec.json.encode(entry).decode())
+        await self._connection.ask_async(c.Append(log=SESSIONS_LOG, items=(item,)))
+        await self._read()
+        expired = 0
+        for at, (expires_ms, hashed) in list(self._ended.items()):
+            if expires_ms > now_ms:
+                break
+            expired = at
+            self._hashes.discard(hashed)
+            del self._ended[at]
+        if expired:
+            await self._connection.ask_async(c.TrimLog(log=SESSIONS_LOG, up_to=expired))
+
+    async def has(self, session: SignIn) -> bool:
+        """Whether a session was ended, as of at most `FRESH_S` ago; as of before while the store is away."""
+        if monotonic_s() - self._read_s >= FRESH_S:
+            try:
+                await self._read()
+            except StoreError:
+                pass
+        return _hash_of(session) in self._hashes
+
+    async def _read(self) -> None:
+        self._read_s = monotonic_s()
+        while True:
+            asked = q.ReadLog(log=SESSIONS_LOG, after=self._read_to, limit=LOG_PAGE_ITEMS)
+            page: q.LogPage = await self._connection.ask_async(asked)
+            for row in page.items:
+                self._ended[row.at] = entry = msgspec.json.decode(row.body, type=tuple[int, str])
+                self._hashes.add(entry[1])
+                self._read_to = row.at
+            self._read_to = max(self._read_to, page.ends.trimmed)
+            if self._read_to >= page.ends.head:
+                return
+
+
+def _hash_of(session: SignIn) -> str:
+    return sha256(session.value.encode(errors="replace")).hexdigest()

@@ -18,7 +18,7 @@ from ...core.incoming import check_incoming
 from ...core.job import Body
 from ...core.queries import Query, ReadLog
 from ...proto.verbs import encode_error
-from ..guard import Guard
+from ..guard import Guard, incidents
 from .lending import Lending
 
 A = TypeVar("A", bound=Command | Query)
@@ -64,18 +64,17 @@ class Caller:
 
     def __init__(self, guard: Guard, lending: Lending, context: Any, *, loopback: bool) -> None:
         self._guard, self.lending, self._loopback = guard, lending, loopback
-        self._peer = str(context.peer())
+        self._peer = str(context.peer()).rpartition(":")[0]
         given = dict(context.invocation_metadata() or ()).get("authorization", "")
         self.secret = given.removeprefix("Bearer ").strip() if isinstance(given, str) else None
 
     async def admit(self) -> Grant:
         """What the client may do now; raises `Unauthenticated` or `RateLimited`."""
-        peer = self._peer.rpartition(":")[0]
-        return await self._guard.admit(self.secret or None, loopback=self._loopback, peer=peer)
+        return await self._guard.admit(self.secret or None, loopback=self._loopback, peer=self._peer)
 
     async def check_token(self) -> None:
         """Raise `Unauthenticated` unless the token holds, still: the client may have waited for long."""
-        await self._guard.grant(self.secret or None, loopback=self._loopback)
+        await self._guard.grant(self.secret or None, loopback=self._loopback, peer=self._peer)
 
 
 def parse(kind: Any, raw: bytes) -> Any:
@@ -112,9 +111,14 @@ def _check_query(query: Query) -> None:
         raise TooLarge("job_ids", f"{len(job_ids):,} ids", needed=f"at most {BATCH_JOBS:,}")
 
 
+def shown_error(error: BaseException) -> dict[str, str]:
+    """An error as a message tells it."""
+    return encode_error(incidents.report(error))
+
+
 async def abort(context: Any, error: Exception) -> NoReturn:
     """End a call with an error."""
-    told = encode_error(error)
+    told = shown_error(error)
     status = next((STATUSES[kind] for kind in type(error).__mro__ if kind in STATUSES), _STATUS.INTERNAL)
     await context.abort(status, told["text"], ((CODE, told["code"]),))
     raise AssertionError("abort raises")

@@ -9,8 +9,8 @@ from ...core.access import Grant
 from ...core.commands import Command
 from ...core.errors import BadInput, HoldfastError, TooLarge
 from ...proto.messages import Asks, Replies
-from ...proto.verbs import BY_FIELD, Verb, encode_error
-from .admission import allowed, parse
+from ...proto.verbs import BY_FIELD, Verb
+from .admission import allowed, parse, shown_error
 from .lending import Lent
 from .stream import (
     MESSAGE_ASKS,
@@ -137,7 +137,7 @@ class WorkerSession(Stream):
         replies: list[dict[str, Any]] = []
         for number, verb, reply in taken:
             if verb is None or isinstance(reply, BaseException):
-                replies.append({"number": number, "error": encode_error(reply)})
+                replies.append({"number": number, "error": shown_error(reply)})
             else:
                 replies.append({"number": number, verb.field: verb.encode_reply(reply)})
         raw: bytes = Replies(replies=replies, changed=self._has_changed).SerializeToString()

@@ -9,8 +9,8 @@ from ...core.bounds import CLAIM_JOBS, DEFAULT_LEASE_MS
 from ...core.errors import BadInput, HoldfastError, LeaseLost, NotFound, TooLarge
 from ...core.job import Job, Place
 from ...proto.messages import FromWorker, ToWorker
-from ...proto.verbs import VERBS, encode_claimed, encode_error
-from .admission import allowed, parse
+from ...proto.verbs import VERBS, encode_claimed
+from .admission import allowed, parse, shown_error
 from .stream import MESSAGE_ASKS, MESSAGE_BYTES, MESSAGE_REPLIES, MOST_WAIT_S, Call, Stream, weight_of
 
 # What a worker says of jobs, by the field of its message.
@@ -107,7 +107,7 @@ class Work(Stream):
     def _settle_hold(self, hold: c.Hold, reply: Any) -> None:
         settled: dict[str, Any] = {"job_id": hold.job_id, "claim": hold.claim or 0}
         if isinstance(reply, BaseException):
-            settled["error"] = encode_error(reply)
+            settled["error"] = shown_error(reply)
             settled["cancel_requested"] = isinstance(reply, LeaseLost | NotFound)
         elif isinstance(reply, Job) and reply.place is Place.RUNNING and reply.claim == hold.claim:
             settled["cancel_requested"] = reply.cancel_requested

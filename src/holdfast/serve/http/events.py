@@ -22,7 +22,7 @@ from ...core.errors import HoldfastError, NotFound
 from ...core.job import Job, Place
 from .exchange import EVENTS, Exchange
 from .forms import form_of
-from .problems import problem, status_of
+from .problems import problem_of
 from .values import read_id
 
 LOOK_S = 1.0
@@ -49,7 +49,7 @@ def event_response(
                 try:
                     await readmit()
                 except HoldfastError as error:
-                    yield _event("problem", problem(status_of(error), error.code, str(error)))
+                    yield _event("problem", problem_of(error))
                     return
                 yield one
 
@@ -118,7 +118,7 @@ class _Feed:
                     "counts", msgspec.json.encode({"tasks": overview.tasks}, order="deterministic")
                 )
             except HoldfastError as error:
-                latest = _event("problem", problem(status_of(error), error.code, str(error)))
+                latest = _event("problem", problem_of(error))
             async with self._changed:
                 self._latest = latest
                 self._changed.notify_all()
@@ -154,7 +154,7 @@ async def job_stream(exchange: Exchange, asked: q.GetJob) -> AsyncGenerator[byte
             yield _event("gone", b"{}")
             return
         except HoldfastError as error:
-            yield _event("problem", problem(status_of(error), error.code, str(error)))
+            yield _event("problem", problem_of(error))
             return
         if job.version != version:
             version, silent_s = job.version, 0.0

@@ -64,12 +64,11 @@ class Exchange:
         secret = self._secret(request)
         if not secret and self.loopback:
             _check_origin(request)
-        peer = request.client.host if request.client else ""
-        return await self.guard.admit(secret, loopback=self.loopback, peer=peer)
+        return await self.guard.admit(secret, loopback=self.loopback, peer=peer_of(request))
 
     async def readmit(self, request: Request) -> None:
         """Raise `Unauthenticated` if the token was revoked, or has expired, since the client was admitted."""
-        await self.guard.grant(self._secret(request), loopback=self.loopback)
+        await self.guard.grant(self._secret(request), loopback=self.loopback, peer=peer_of(request))
 
     def _secret(self, request: Request) -> str | None:
         header = header_of(request, b"authorization")
@@ -166,6 +165,11 @@ def _too_large(max_bytes: int) -> Refusal:
 def mark_trace(request: Request, jobs: Iterable[c.NewJob]) -> tuple[c.NewJob, ...]:
     """The jobs of a request, with the span of its client."""
     return tracing.mark(jobs, tracing.traceparent_for(header_of(request, b"traceparent")))
+
+
+def peer_of(request: Request) -> str:
+    """The address of the client, or ""."""
+    return request.client.host if request.client else ""
 
 
 def header_of(request: Request, name: bytes) -> str | None:

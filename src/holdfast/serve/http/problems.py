@@ -9,6 +9,7 @@ from msgspec import Meta
 from starlette.responses import Response
 
 from ...core import errors as e
+from ..guard import incidents
 
 TYPE = "application/problem+json"
 # What msgspec says of a field that the outermost object must not have.
@@ -90,6 +91,12 @@ def problem(status: int, code: str, detail: str) -> bytes:
     )
 
 
+def problem_of(error: e.HoldfastError) -> bytes:
+    """The problem that tells of an error."""
+    error = incidents.report(error)
+    return problem(status_of(error), error.code, str(error))
+
+
 def response_to(error: e.HoldfastError) -> Response:
     """The response that tells of an error."""
     status, headers = status_of(error), {}
@@ -101,7 +108,7 @@ def response_to(error: e.HoldfastError) -> Response:
         headers = {"Retry-After": str(max(1, round(error.after_s)))}
     if isinstance(error, e.Unavailable):
         headers = {"Retry-After": "1"}
-    return Response(problem(status, error.code, str(error)), status, headers, TYPE)
+    return Response(problem_of(error), status, headers, TYPE)
 
 
 def bad_json(error: Exception, kind: Any = None) -> Refusal:

@@ -41,6 +41,7 @@ class LimitedProtocol(HttpToolsProtocol):
         super().connection_made(transport)
         # When the first byte of a request came that is not whole; 0: none is under way.
         self._begun_s = self._stuck_s = 0.0
+        # What has come since the last byte of a body: headers or trailers.
         self._head_bytes = self._body_bytes = 0
         self._is_head = self._is_refused = False
         if len(self.connections) > self.most_connections:
@@ -52,16 +53,20 @@ class LimitedProtocol(HttpToolsProtocol):
             return
         if not self._begun_s:
             self._begun_s, self._is_head = monotonic_s(), True
-        if self._is_head:
-            self._head_bytes += len(data)
+        self._head_bytes += len(data)
         super().data_received(data)
-        if self._is_head and self._head_bytes > HTTP_HEAD_BYTES:
+        if self._head_bytes > HTTP_HEAD_BYTES:
             self._refuse_head()
 
     def on_message_begin(self) -> None:
         """A request begins, perhaps behind another in the same bytes."""
         self._begun_s, self._is_head = self._begun_s or monotonic_s(), True
         super().on_message_begin()
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """A header came; one behind the body, a trailer, is dropped: it must not pass for a header."""
+        if self._is_head:
+            super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
         """The head of a request is whole."""
@@ -73,12 +78,12 @@ class LimitedProtocol(HttpToolsProtocol):
 
     def on_body(self, body: bytes) -> None:
         """A part of a body came."""
-        self._body_bytes += len(body)
+        self._head_bytes, self._body_bytes = 0, self._body_bytes + len(body)
         super().on_body(body)
 
     def on_message_complete(self) -> None:
         """A request is whole."""
-        self._begun_s = 0.0
+        self._begun_s, self._head_bytes = 0.0, 0
         super().on_message_complete()
 
     def pause_writing(self) -> None:
@@ -105,18 +110,18 @@ class LimitedProtocol(HttpToolsProtocol):
             return
         late_s = now_s - self._begun_s - HEAD_S - self._body_bytes / LEAST_BYTES_PER_S
         if late_s > 0:
-            self._cut_off()
+            self._end(408, "TOO_SLOW", "the request came too slowly")
 
-    def _cut_off(self) -> None:
-        """Say that it came too slowly, unless a reply is under way already."""
+    def _end(self, status: int, code: str, detail: str) -> None:
+        """Say why the connection ends, unless a reply is under way already."""
         if self.cycle is not None and not self._is_head and self.cycle.response_started:
             self.transport.abort()
         else:
-            self._refuse(408, "TOO_SLOW", "the request came too slowly")
+            self._refuse(status, code, detail)
 
     def _refuse_head(self) -> None:
         needed = f"at most {HTTP_HEAD_BYTES:,} bytes of headers"
-        self._refuse(431, "TOO_LARGE", f"the headers are too large; the server takes {needed}")
+        self._end(431, "TOO_LARGE", f"the headers are too large; the server takes {needed}")
 
     def send_400_response(self, msg: str) -> None:
         """What is no HTTP."""
