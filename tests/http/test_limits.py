@@ -52,6 +52,49 @@ def test_a_body_that_is_no_json_is_told_so(client):
         assert (reply.status, reply.json["detail"]) == (400, f"the body is not JSON: {where}")
 
 
+@pytest.mark.parametrize("number", ["1e400", "-1E+999", "1" * 400 + ".5"])
+def test_a_number_that_no_handler_could_read_is_refused(client, number):
+    """Of data, results and steps; the same characters in a text, and numbers that can be read, are fine."""
+    for path, body in (
+        ("/v1/jobs", f'{{"task":"t","data":{{"a":[{number}]}}}}'),
+        ("/v1/commands/Add", f'{{"jobs":[{{"task":"t","data":1}}],"more":[{number}]}}'),
+        ("/v1/jobs/5/answer", f'{{"owner":1,"claim":1,"result":{number}}}'),
+    ):
+        reply = client.ask("POST", path, body.encode())
+
+        assert (reply.status, reply.json["code"]) == (400, "BAD_INPUT"), reply
+        assert "out of range" in reply.json["detail"]
+    for data in (f'"{number}"', "1e300", "1" * 400, "1e-400"):
+        reply = client.ask("POST", "/v1/jobs", f'{{"task":"t","data":{data}}}'.encode())
+
+        assert reply.status == 201, reply
+
+
+@pytest.mark.parametrize("site", ["cross-site", "same-site"])
+def test_pages_of_other_sites_are_not_answered(served, client, site):
+    """Not even where no token is needed, nor with a token; the pages of the dashboard may be linked to."""
+    for one in (client, served.client(served.token("ops"))):
+        statuses = [
+            one.ask("GET", path, headers={"Sec-Fetch-Site": site}).status
+            for path in ("/v1/counts", "/metrics", "/v1/events", "/")
+        ]
+        own = one.ask("GET", "/v1/counts", headers={"Sec-Fetch-Site": "same-origin"})
+        one.close()
+
+        assert statuses == [403, 403, 403, 200]
+        assert own.status == 200
+
+
+def test_no_reply_is_guessed_at_by_browsers(served, client):
+    """Each has `nosniff`: replies, problems, pages, files, what is no HTTP."""
+    paths = ("/v1/counts", "/v1/jobs/5", "/nope", "/", "/static/app.js", "/healthz", "/v1/openapi.json")
+    for path in paths:
+        assert client.get(path).headers["x-content-type-options"] == "nosniff", path
+    with served.raw() as sock:
+        sock.sendall(b"nonsense\r\n\r\n")
+        assert b"x-content-type-options: nosniff" in reply_of(sock)
+
+
 CHUNKED = (
     b"POST %s HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n%s\r\n"
     b'c\r\n{"task":"t"}\r\n0\r\n%s\r\n'

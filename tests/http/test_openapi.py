@@ -31,7 +31,8 @@ def address(served):
 def test_every_path_is_described():
     """And nothing is that is not there."""
     served = {(plan.route.method, plan.route.path.replace(":path}", "}")) for plan in PLANS}
-    served |= {(method, path) for method, path, _ in SPECIAL} | {("GET", "/v1/events")}
+    served |= {(method, path) for method, path, _ in SPECIAL}
+    served |= {("GET", path) for path in ("/v1/events", "/metrics", "/healthz")}
     described = {
         (method.upper(), path) for path, methods in document()["paths"].items() for method in methods
     }
@@ -39,6 +40,41 @@ def test_every_path_is_described():
     assert described == served
     names = [one["operationId"] for methods in document()["paths"].values() for one in methods.values()]
     assert len(set(names)) == len(names)
+
+
+def test_what_clients_send_is_described_and_bounded():
+    """Each operation, parameter and field of the usual paths; each number has its least and most."""
+    made = document()
+    lacking = []
+    for path, operations in made["paths"].items():
+        for method, operation in operations.items():
+            where = f"{method} {path}"
+            if not operation["description"]:
+                lacking.append(where)
+            lacking += [
+                f"{where} {one['name']}" for one in operation.get("parameters", ()) if not one["description"]
+            ]
+            body = (
+                operation.get("requestBody", {})
+                .get("content", {})
+                .get("application/json", {})
+                .get("schema", {})
+            )
+            if not path.startswith(("/v1/commands/", "/v1/queries/")):
+                lacking += [f"{where} {name}" for name in undescribed(made, body)]
+
+    assert lacking == []
+
+
+def undescribed(made: Any, schema: Any) -> list[str]:
+    """The fields of a request that lack a description, or a number's bounds."""
+    if name := schema.get("$ref", "").rpartition("/")[2]:
+        schema = made["components"]["schemas"][name]
+    return [
+        name
+        for name, one in schema.get("properties", {}).items()
+        if not one.get("description") or (one.get("type") in ("integer", "number") and "maximum" not in one)
+    ]
 
 
 def test_every_command_and_query_has_a_path():

@@ -8,6 +8,7 @@ import psycopg
 import pytest
 
 import holdfast
+from holdfast.core.errors import StoreError
 from holdfast.store.common.outage import UnknownHost
 from holdfast.store.postgres.store import PostgresStore
 from holdfast.testing.stores.making import a_job, add
@@ -206,3 +207,11 @@ def test_a_worker_waits_no_longer_than_told(tmp_path, server):
         assert long.wait(60) == 0
     finally:
         bench.close()
+
+
+def test_a_server_without_tls_is_an_error_at_once(postgres):
+    """No other try makes it right, so callers do not wait."""
+    store = PostgresStore(f"{postgres.tcp_url()}&sslmode=require", patience_s=600)
+
+    with closing(store), pytest.raises(StoreError, match="check sslmode and the certificates"):
+        add(store, a_job(1))

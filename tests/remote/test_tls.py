@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.core.errors import Unavailable
+from holdfast.core.errors import StoreError, Unavailable
 from holdfast.core.queries import CountJobs
 from holdfast.queue.connect import connect
 from holdfast.remote.address import parse
@@ -44,7 +44,7 @@ def certificate(tmp_path: Path) -> tuple[Path, Path]:
 
 
 def test_a_queue_is_used_over_tls(tmp_path, certificate):
-    """The certificate is checked: by another authority the server is not reached, nor in plain text."""
+    """The certificate is checked against the authority that the address names."""
     cert, key = certificate
     with ServerProcess(
         str(tmp_path / "jobs.db"), tmp_path, "--tls-cert", str(cert), "--tls-key", str(key)
@@ -55,9 +55,24 @@ def test_a_queue_is_used_over_tls(tmp_path, certificate):
             claimed = queue.next(["work"])
             assert claimed is not None
             assert claimed.id == job.id
-        for url in (f"grpcs://{where}", f"grpc://{where}"):
-            connection = RemoteConnection(parse(url), patience_s=0.3)
-            with pytest.raises(Unavailable):
+
+
+def test_a_wrong_use_of_tls_is_an_error_at_once(tmp_path, certificate):
+    """A plain client, another authority, TLS where there is none: no other try could help."""
+    cert, key = certificate
+    tls = ("--tls-cert", str(cert), "--tls-key", str(key))
+    with (
+        ServerProcess(str(tmp_path / "a.db"), tmp_path, *tls) as server,
+        ServerProcess(str(tmp_path / "b.db"), tmp_path) as plain,
+    ):
+        found = {
+            f"grpc://127.0.0.1:{server.port}": "uses TLS: write grpcs://",
+            f"grpcs://127.0.0.1:{server.port}": r"certificate.* is refused: self.signed.*; name .*\?ca=FILE",
+            f"grpcs://127.0.0.1:{plain.port}?ca={cert}": "does not use TLS: write grpc://",
+        }
+        for url, text in found.items():
+            connection = RemoteConnection(parse(url), patience_s=600.0)
+            with pytest.raises(StoreError, match=text):
                 connection.ask(CountJobs())
             connection.close()
 

@@ -32,6 +32,8 @@ from .job import Backoff, Body, Unreadable, size_of
 from .repeat import check_retry_after, parse_repeat
 from .sysid import TakeSysid
 
+# A number that may be larger than any double, or the same characters in a text. Linear in the length.
+_LARGE_NUMBER = re.compile(r"\d[eE]\+?\d{3}|(?<!\d)\d{300}")
 _TRACEPARENT = re.compile("00-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}")
 
 
@@ -100,6 +102,17 @@ def check_json(what: str, body: Body | None) -> None:
         msgspec.json.decode(body, type=msgspec.Raw)
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
         raise BadInput(what, "text", needed=f"JSON ({error})") from None
+    check_numbers(what, body)
+
+
+def check_numbers(what: str, text: str) -> None:
+    """Check that JSON has no number that is too large to be read, such as 1e400: no handler could get it."""
+    if _LARGE_NUMBER.search(text) is None:
+        return
+    try:
+        msgspec.json.decode(text)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise BadInput(what, "JSON", needed=f"JSON that can be read ({error})") from None
 
 
 def json_body(what: str, text: str | bytes) -> str:

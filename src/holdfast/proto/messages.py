@@ -9,15 +9,16 @@ from typing import Any
 
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
+# Not the pool of the process: that may have stubs which the application has generated from the same file.
+POOL = descriptor_pool.DescriptorPool()
 DESCRIPTION = Path(__file__).with_name("queue.binpb")
 
 
 def _load() -> Any:
     files = descriptor_pb2.FileDescriptorSet.FromString(DESCRIPTION.read_bytes())
-    pool = descriptor_pool.Default()
     for file in files.file:
-        pool.AddSerializedFile(file.SerializeToString())
-    return pool.FindFileByName("holdfast/v1/queue.proto")
+        POOL.AddSerializedFile(file.SerializeToString())
+    return POOL.FindFileByName("holdfast/v1/queue.proto")
 
 
 _file = _load()

@@ -1,5 +1,7 @@
 """Addresses of servers: `grpc://host:port?token=…`, and `grpcs://` for TLS."""
 
+import socket
+import ssl
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
@@ -13,6 +15,8 @@ DEFAULT_PORT = 9090
 NEEDED = "grpc://HOST:PORT?token=…, or grpcs:// with TLS"
 # What may stand in the query of an address; `ca`, `cert` and `key` are files, for TLS.
 OPTIONS = ("token", "ca", "cert", "key")
+# How long a probe waits for the server: the caller that asked waits too.
+PROBE_S = 3.0
 
 CHANNEL_OPTIONS: list[tuple[str, Any]] = [
     ("grpc.max_receive_message_length", 160 * 1024 * 1024),
@@ -57,6 +61,34 @@ class ServerAddress(Struct, frozen=True):
         ca, cert, key = (_read(name) if name else None for name in (self.ca, self.cert, self.key))
         credentials = grpc.ssl_channel_credentials(ca, key, cert)
         return grpc.secure_channel(target, credentials, CHANNEL_OPTIONS)
+
+    def find_tls_fault(self) -> str:
+        """Why no try can succeed: the server or this address lacks TLS, or a certificate is wrong; else "".
+
+        gRPC reports all of these as a connection that failed, as if the server were away.
+        """
+        context = ssl.create_default_context(cafile=self.ca or None)
+        if not self.is_secure:
+            context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+        if self.cert and self.key:
+            context.load_cert_chain(self.cert, self.key)
+        context.set_alpn_protocols(["h2"])
+        try:
+            with (
+                socket.create_connection((self.host, self.port), PROBE_S) as sock,
+                context.wrap_socket(sock, server_hostname=self.host),
+            ):
+                return "" if self.is_secure else "the server uses TLS: write grpcs:// instead of grpc://"
+        except ssl.SSLCertVerificationError as error:
+            why = error.verify_message
+            hint = "check the host" if "mismatch" in why else "name its authority by ?ca=FILE"
+            return f"the certificate of the server is refused: {why}; {hint}"
+        except ssl.SSLError as error:
+            if self.is_secure and error.reason in ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE"):
+                return "the server does not use TLS: write grpc:// instead of grpcs://"
+        except OSError:
+            pass
+        return ""
 
 
 def _read(name: str) -> bytes:

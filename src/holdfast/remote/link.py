@@ -178,6 +178,8 @@ class Link:
             return error_of(str(code), lost.details())
         if lost.code() in STRANGE:
             return self._strange()
+        if not self._lost_s and (fault := self._address.find_tls_fault()):
+            return StoreError(f"{self._address} cannot be used: {fault}")
         return Unavailable(f"{self._address} cannot be reached: {lost.details() or lost.code().name}")
 
     def _strange(self) -> StoreError:

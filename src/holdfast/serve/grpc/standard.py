@@ -12,7 +12,7 @@ from grpc_health.v1 import health, health_pb2
 from grpc_reflection.v1alpha import reflection, reflection_pb2
 
 from ...core.errors import HoldfastError
-from ...proto.messages import SERVICE
+from ...proto.messages import POOL, SERVICE
 from .admission import Caller, abort
 
 HealthRequest, HealthReply = health_pb2.HealthCheckRequest, health_pb2.HealthCheckResponse
@@ -27,7 +27,9 @@ class StandardServices:
         self._caller = caller
         self._health = health.aio.HealthServicer()
         names = (SERVICE.full_name, health.SERVICE_NAME, reflection.SERVICE_NAME)
-        self._reflection = reflection.aio.ReflectionServicer(names)
+        for file in (health_pb2.DESCRIPTOR, reflection_pb2.DESCRIPTOR):
+            POOL.AddSerializedFile(file.serialized_pb)
+        self._reflection = reflection.aio.ReflectionServicer(names, pool=POOL)
 
     def handlers(self) -> dict[str, Any]:
         """What answers each call, by its name."""

@@ -14,7 +14,7 @@ from ...core.access import Grant, confine
 from ...core.errors import HoldfastError, NotFound, Unavailable
 from . import documents, jobs, serverless, tokens
 from .events import Feeds, event_response, job_events
-from .exchange import Endpoint, Exchange, decode, read, read_query, respond, wait_s_of
+from .exchange import Endpoint, Exchange, check_site, decode, read, read_query, respond, wait_s_of
 from .forms import form_of, reply_form
 from .metrics import metrics
 from .openapi import document
@@ -76,6 +76,7 @@ def _guarded(exchange: Exchange, endpoint: Endpoint) -> Callable[[Request], Awai
 
     async def answer(request: Request) -> Response:
         try:
+            check_site(request)
             grant = await exchange.admit(request)
             return await endpoint(exchange, request, grant)
         except HoldfastError as error:

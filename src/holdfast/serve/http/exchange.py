@@ -195,6 +195,12 @@ def _check_origin(request: Request) -> None:
         raise Refusal(403, "FORBIDDEN", "without a token, pages of other origins are not answered")
 
 
+def check_site(request: Request) -> None:
+    """Refuse what a browser sends for a page of another site, be it with a token or without."""
+    if header_of(request, b"sec-fetch-site") not in (None, "same-origin", "none"):
+        raise Refusal(403, "FORBIDDEN", "pages of other sites are not answered")
+
+
 def wait_s_of(said: Any) -> float:
     """How long a client wants to wait, in seconds."""
     try:

@@ -11,6 +11,7 @@ from ...core.bounds import HTTP_KEY_BYTES, HTTP_WAIT_S
 from ...core.job import Job
 from . import jobs, serverless, tokens
 from .exchange import BYTES, EVENTS, JSON, NDJSON
+from .fields import describe_all, describe_field
 from .forms import Part, form_of, reply_form
 from .problems import TYPE, Problem
 from .routes import BY_NAME, ROUTES, RoutePlan, in_path, plan_of
@@ -33,7 +34,7 @@ def document() -> Json:
         _put(paths, plan.route.method, plan.route.path, _operation(schemas, plan))
     for method, path, operation in _special(schemas):
         _put(paths, method, path, operation)
-    return {
+    made = {
         "openapi": "3.1.0",
         "info": {"title": "Holdfast", "version": version("holdfast"), "description": " ".join(ABOUT.split())},
         "security": [{}, {"token": []}],
@@ -43,6 +44,8 @@ def document() -> Json:
             "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
         },
     }
+    describe_all(made)
+    return made
 
 
 def _put(paths: Json, method: str, path: str, operation: Json) -> None:
@@ -52,6 +55,10 @@ def _put(paths: Json, method: str, path: str, operation: Json) -> None:
     ]
     if fields:
         operation["parameters"] = fields + operation.get("parameters", [])
+    for field in operation.get("parameters", ()):
+        field["schema"] = dict(field["schema"])
+        describe_field(field["name"], field["schema"])
+        field.setdefault("description", field["schema"].pop("description", ""))
     operation["responses"] |= {"4XX": _PROBLEM, "5XX": _PROBLEM}
     paths.setdefault(path, {})[method.lower()] = operation
 
@@ -120,7 +127,7 @@ def _query(name: str, schema: Json) -> Json:
 
 
 def _named(name: str, about: str, responses: Json, **more: Any) -> Json:
-    return {"operationId": name, "summary": about, "responses": responses, **more}
+    return {"operationId": name, "summary": about, "description": about, "responses": responses, **more}
 
 
 def _body(schema: Json) -> Json:
@@ -138,6 +145,7 @@ def _special(schemas: _Schemas) -> list[tuple[str, str, Json]]:
     ended["202"] = _content("It has not ended", {"type": "null"})
     events = {"200": _content("Events", _TEXT, EVENTS)}
     job = "/v1/jobs/{job_id}"
+    healthy = {"200": _content("It does", _object(["status"], status=_TEXT))}
     return [
         ("POST", "/v1/jobs", _add(schemas)),
         ("GET", "/v1/jobs", _named("listJobs", "List jobs by id.", listed, parameters=filters)),
@@ -151,13 +159,20 @@ def _special(schemas: _Schemas) -> list[tuple[str, str, Json]]:
         ("GET", f"{job}/events", _named("jobEvents", "A job at each change.", events)),
         ("GET", "/v1/events", _named("events", "Counts.", events, parameters=[_query("tenant", _TEXT)])),
         ("POST", "/v1/tokens", _token(schemas)),
+        (
+            "GET",
+            "/metrics",
+            _named("metrics", "Metrics for Prometheus.", {"200": _content("Text", _TEXT, TEXT)}),
+        ),
+        ("GET", "/healthz", _named("healthz", "Whether the store answers. Needs no token.", healthy)),
         *_documents(schemas),
     ]
 
 
 def _add(schemas: _Schemas) -> Json:
     """Adding jobs: one in JSON, or many in NDJSON."""
-    key = {"name": "Idempotency-Key", "in": "header", "required": False}
+    key: Json = {"name": "Idempotency-Key", "in": "header", "required": False}
+    key["description"] = "Jobs that were added with the same key are not added again."
     key |= {"schema": {"type": "string", "minLength": 1, "maxLength": HTTP_KEY_BYTES, "pattern": "^[ -~]+$"}}
     added = {"201": _content("The job's id", schemas.of(jobs.AddedJob))}
     added["201"]["content"][NDJSON] = {"schema": _TEXT}

@@ -134,7 +134,7 @@ class LimitedProtocol(HttpToolsProtocol):
         body = problem(status, code, detail)
         head = (
             f"HTTP/1.1 {status} {_REASONS[status]}\r\ncontent-type: {TYPE}\r\n"
-            f"content-length: {len(body)}\r\nconnection: close\r\n\r\n"
+            f"x-content-type-options: nosniff\r\ncontent-length: {len(body)}\r\nconnection: close\r\n\r\n"
         )
         self.transport.write(head.encode() + body)
         if self.transport.can_write_eof():

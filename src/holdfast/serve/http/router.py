@@ -50,6 +50,7 @@ class Router:
             response = response_to(Refusal(405, "NO_METHOD", "this path has other methods", allowed))
         else:
             response = response_to(Refusal(404, "NO_PATH", "there is no such path; see /v1/openapi.json"))
+        response.headers.setdefault("X-Content-Type-Options", "nosniff")
         await response(scope, receive, send)
 
     def _find(self, path: str, raw: bytes, root: str) -> tuple[Methods, dict[str, str]]:

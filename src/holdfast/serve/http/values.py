@@ -8,6 +8,7 @@ import msgspec
 from msgspec import UNSET, Meta, Raw, UnsetType
 
 from ...core.bounds import NAME_BYTES
+from ...core.checks import check_numbers
 from ...core.errors import BadInput
 from ...core.ids import MAX_ID
 
@@ -64,7 +65,9 @@ def write_json(text: str) -> Raw:
 
 def read_body(raw: Any) -> str:
     """JSON as it was sent, as text."""
-    return bytes(raw).decode()
+    text = bytes(raw).decode()
+    check_numbers("data", text)
+    return text
 
 
 def write_key(key: bytes | None, name: str) -> dict[str, Any]:
@@ -89,4 +92,4 @@ def write_ids(ids: Any) -> list[str]:
 
 def read_bodies(raws: Any) -> tuple[str, ...]:
     """Several JSON values as they were sent, as text."""
-    return tuple(bytes(raw).decode() for raw in raws)
+    return tuple(map(read_body, raws))

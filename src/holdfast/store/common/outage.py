@@ -17,6 +17,13 @@ FIRST_NAP_S, LONGEST_NAP_S = 0.02, 0.5
 CLOSING_S = 3.0
 # Resolver messages for a name that does not exist. "Temporary failure" is not one of them.
 UNKNOWN_HOST = ("Name or service not known", "nodename nor servname", "No address associated")
+# TLS that no other try makes right: a certificate that is refused, and a server without TLS.
+TLS_FAULTS = (
+    "CERTIFICATE_VERIFY_FAILED",
+    "certificate verify failed",
+    "WRONG_VERSION_NUMBER",
+    "does not support SSL",
+)
 
 log = logging.getLogger("holdfast")
 

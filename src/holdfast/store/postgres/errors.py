@@ -24,7 +24,7 @@ from ...core.errors import (
     StoreFull,
     Unavailable,
 )
-from ..common.outage import UNKNOWN_HOST, ReadOnly, UnknownHost, Unreachable
+from ..common.outage import TLS_FAULTS, UNKNOWN_HOST, ReadOnly, UnknownHost, Unreachable
 from .url import PostgresAddress
 
 # SQLSTATEs raised by our functions, see `commit_changes`: stored data differs from what the batch expects;
@@ -133,6 +133,7 @@ _TABLE: tuple[
         Unreachable,
         "{where} has no connection left ({text}); close some, raise the limit, or use a connection pooler",
     ),
+    ((), TLS_FAULTS, StoreError, "{where} cannot be used ({text}); check sslmode and the certificates"),
     ((), UNKNOWN_HOST, UnknownHost, "{where} cannot be reached ({text}); check the address"),
     (
         (e.InvalidPassword, e.InvalidAuthorizationSpecification),

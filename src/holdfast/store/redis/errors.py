@@ -9,7 +9,7 @@ anything else               wrong password, out of memory, no permission …    
 import hiredis
 
 from ...core.errors import HoldfastError, StoreError, StoreFull
-from ..common.outage import UNKNOWN_HOST, ReadOnly, UnknownHost, Unreachable
+from ..common.outage import TLS_FAULTS, UNKNOWN_HOST, ReadOnly, UnknownHost, Unreachable
 from .url import RedisAddress
 
 
@@ -57,6 +57,7 @@ _REFUSED = "{where} does not accept the user and password ({text}); check the ad
 # Words in the message, and our error with its text.
 _BY_WORDS: tuple[tuple[tuple[str, ...], type[HoldfastError], str], ...] = (
     (UNKNOWN_HOST, UnknownHost, "{where} cannot be reached ({text}); check the address"),
+    (TLS_FAULTS, StoreError, "{where} cannot be used ({text}); check its TLS and the certificates"),
     (("LOADING",), Unreachable, "{where} is not ready ({text}); wait until the server has loaded its data"),
     (
         ("WRONGPASS", "NOAUTH", "invalid username-password", "invalid password", "AUTH "),
