@@ -1,7 +1,9 @@
 """What is particular to the SQLite store: opening, settings, and what can be wrong with a file."""
 
 import os
+import sqlite3
 from _thread import start_new_thread
+from contextlib import closing
 from itertools import count
 
 import pytest
@@ -14,6 +16,7 @@ from holdfast.core.errors import (
     StoreError,
     StoreFull,
     StoreMissing,
+    Unavailable,
     WouldBlock,
 )
 from holdfast.store.contract import Changes
@@ -21,9 +24,9 @@ from holdfast.store.sqlite import open as sqlite_open
 from holdfast.store.sqlite import statements as sqlite_sql
 from holdfast.store.sqlite import wal as sqlite_wal
 from holdfast.store.sqlite.store import SqliteStore
-from holdfast.testing.stores.making import a_job, add, commit, ids, live, look, new_jobs
+from holdfast.testing.stores.making import a_job, add, commit, ids, live, look, new_jobs, race
 from tests.queue_suite.tools import until
-from tests.store.helpers import all_ids, execute, wait_until_settled
+from tests.store.helpers import all_ids, execute, line, python, tell, wait_until_settled
 
 
 @pytest.fixture(params=["apsw", "stdlib"])
@@ -112,6 +115,99 @@ def test_a_relative_path_stays_where_it_was(tmp_path, monkeypatch):
     store.close()
 
     assert (tmp_path / "jobs.db").exists()
+
+
+def copy_by_vacuum(path):
+    """Replace the file by its copy."""
+    copy = path.with_name("copy.db")
+    execute(path, f"VACUUM INTO '{copy}'")
+    copy.replace(path)
+
+
+def load_dump(path):
+    """Replace the file by what its dump makes."""
+    with closing(sqlite3.connect(path)) as source:
+        dump = "\n".join(source.iterdump())
+    path.unlink()
+    with closing(sqlite3.connect(path)) as target:
+        target.executescript(dump)
+
+
+def leave_delete_mode(path):
+    """Switch the file to a rollback journal."""
+    execute(path, "PRAGMA journal_mode = DELETE")
+
+
+@pytest.mark.parametrize("come_back", [copy_by_vacuum, load_dump, leave_delete_mode])
+def test_a_file_in_another_journal_mode_is_put_into_wal(store, path, driver, come_back):
+    """Backups and dumps are in journal mode delete."""
+    add(store, a_job(1))
+    store.close()
+    come_back(path)
+    again = SqliteStore(path, driver=driver)
+
+    add(again, a_job(2))
+
+    assert all_ids(again) == [1, 2]
+    assert pragma(again, "journal_mode") == "wal"
+    assert again.report().complaints == []
+    again.close()
+
+
+def test_a_file_whose_creation_was_cut_by_a_power_failure_is_used_ever_after(path, driver):
+    """Its header was rolled back to journal mode delete, and a torn log is left, which SQLite then uses."""
+    execute(path, "PRAGMA auto_vacuum = INCREMENTAL")
+    path.with_name("jobs.db-wal").write_bytes(b"torn" * 1000)
+
+    for number in (1, 2, 3):
+        store = SqliteStore(path, driver=driver)
+        add(store, a_job(number))
+        assert all_ids(store) == list(range(1, number + 1))
+        store.close()
+
+
+@pytest.mark.parametrize("begin", ["BEGIN IMMEDIATE", "BEGIN"])
+def test_a_file_in_another_journal_mode_waits_for_the_transactions_of_others(store, path, begin):
+    """One that never ends is named, one that ends is waited for."""
+    add(store, a_job(1))
+    store.close()
+    leave_delete_mode(path)
+    hasty, patient = SqliteStore(path, patience_s=0.1), SqliteStore(path)
+    with python(HOLD, path, begin) as other:
+        assert line(other) == "begun"
+        with pytest.raises(Unavailable, match=r"locked for 0\.1 s by a transaction of another program"):
+            add(hasty, a_job(2))
+
+        race([lambda: add(patient, a_job(3)), lambda: tell(other)])
+
+    assert all_ids(patient) == [1, 3]
+    hasty.close()
+    patient.close()
+
+
+HOLD = """
+import sqlite3, sys
+connection = sqlite3.connect(sys.argv[1], isolation_level=None)
+connection.execute(sys.argv[2])
+connection.execute("SELECT * FROM holdfast_schema").fetchall()
+print("begun")
+sys.stdin.readline()
+connection.execute("COMMIT")
+"""
+
+
+def test_a_transaction_of_this_process_on_a_file_in_another_journal_mode_is_told_what_to_do(path):
+    """It would keep the file from being put into WAL for ever."""
+    with closing(SqliteStore(path)) as store:
+        add(store, a_job(1))
+    leave_delete_mode(path)
+    with closing(sqlite3.connect(path, isolation_level=None)) as mine, closing(SqliteStore(path)) as store:
+        mine.execute("BEGIN IMMEDIATE")
+
+        with pytest.raises(WouldBlock, match="this process has an open write transaction"):
+            add(store, a_job(2))
+        with pytest.raises(BadInput, match=r"no write-ahead log yet.* call queue\.counts\(\) once before"):
+            store.borrow(mine, lambda txn: (Changes(), None))
 
 
 @pytest.mark.parametrize("path", ["", ":memory:", "a\0b", "not \udcff text"])

@@ -9,7 +9,7 @@ import pytest
 
 from holdfast.store.sqlite.store import SqliteStore
 from holdfast.testing.stores.making import a_job, add
-from tests.store.helpers import run_python
+from tests.store.helpers import execute, run_python
 
 pytestmark = pytest.mark.skipif(
     os.getuid() != 0 or sys.platform != "linux", reason="needs to become another user"
@@ -37,21 +37,41 @@ except StoreError as error:
 """
 
 
-@pytest.mark.parametrize("exists", [False, True])
-def test_what_may_not_be_written_is_told(driver, exists):
-    """A read-only folder, without and with a store in it."""
+@pytest.mark.parametrize("mode", ["", "wal", "delete"])
+def test_what_may_not_be_written_is_told(driver, mode):
+    """A read-only folder, without and with a store in it, in either journal mode."""
     with TemporaryDirectory() as folder:  # not pytest's, into which others may not even look
         Path(folder).chmod(0o755)
-        if exists:
+        if mode:
             store = SqliteStore(f"{folder}/jobs.db")
             add(store, a_job(1))
             store.close()
+            execute(f"{folder}/jobs.db", f"PRAGMA journal_mode = {mode}")
 
         told = run_python(NOBODY, f"{folder}/jobs.db", driver)
 
         assert told.startswith("StoreError")
         assert folder in told
         assert "must be writable" in told
+
+
+@pytest.mark.parametrize("mode", ["wal", "delete"])
+def test_a_file_that_may_not_be_written_is_told(driver, mode):
+    """In a folder that may be."""
+    with TemporaryDirectory() as folder:
+        Path(folder).chmod(0o777)
+        path = Path(folder) / "jobs.db"
+        store = SqliteStore(path)
+        add(store, a_job(1))
+        store.close()
+        execute(path, f"PRAGMA journal_mode = {mode}")
+        path.chmod(0o444)
+        path.with_name("jobs.db-lock").chmod(0o666)
+
+        told = run_python(NOBODY, path, driver)
+
+        assert told.startswith(f"StoreError {path} cannot be written")
+        assert WRITABLE in told
 
 
 CLOSED_FOLDER = """

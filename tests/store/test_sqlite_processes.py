@@ -15,7 +15,7 @@ from holdfast.store.contract import JOBS, NOTHING, Changes
 from holdfast.store.sqlite.store import SqliteStore
 from holdfast.testing.stores.making import a_job, add, commit, new_jobs, race
 from tests.queue_suite.tools import until
-from tests.store.helpers import all_ids, line, python, run_python, tell
+from tests.store.helpers import all_ids, execute, line, python, run_python, tell
 
 
 @pytest.fixture
@@ -50,10 +50,16 @@ sys.stdin.readline()
 """
 
 
+@pytest.mark.parametrize("restored", [False, True])
 @pytest.mark.parametrize("drivers", [["stdlib"] * 6, ["apsw", "stdlib"] * 3])
-def test_many_processes_create_one_store_and_lose_nothing(tmp_path, drivers):
-    """They start at once, on no file at all; whoever commits later has the later time."""
+def test_many_processes_create_one_store_and_lose_nothing(tmp_path, drivers, restored):
+    """They start at once, on no file or a restored one; whoever commits later has the later time."""
     path = tmp_path / "jobs.db"
+    if restored:
+        store = SqliteStore(path)
+        commit(store)
+        store.close()
+        execute(path, "PRAGMA journal_mode = DELETE")
     with ExitStack() as stack:
         others = [
             stack.enter_context(python(ADD, path, 1000 * n, 40, driver))

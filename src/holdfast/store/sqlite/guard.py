@@ -40,6 +40,7 @@ from typing import Any
 
 from ...core.errors import StoreError, Unavailable
 from ..common.clock import monotonic_s, system_clock
+from .errors import not_writable
 
 # The bytes that SQLite locks: in the database file PENDING, taken for a moment before SHARED, and the range
 # of SHARED; in the -shm file IN USE.
@@ -190,6 +191,9 @@ class LockGuard:
         # Set before the lock is taken: a KeyboardInterrupt may come right after.
         self.fence_fd = fd = self._pins[0].fd
         while not _set_lock(fd, fcntl.F_WRLCK, PENDING_BYTE, 1):
+            if not os.access(self._path, os.W_OK):
+                self.fence_fd = -1
+                raise not_writable(self._path)
             if monotonic_s() > until_s:
                 self.fence_fd = -1
                 raise Unavailable(

@@ -23,8 +23,9 @@ OWN_TRANSACTION_S = 0.5
 # How often the lock is tried before a thread is started to wait in the kernel's queue.
 QUICK_TRIES = 4
 QUICK_S = 0.000_1
-# The byte of the -shm file by which SQLite locks the write-ahead log for writing.
-WRITE_LOCK_BYTE = 120
+# The byte of the -shm file by which SQLite locks the write-ahead log for writing; without such a log it locks
+# a byte of the file itself.
+WRITE_LOCK_BYTE, RESERVED_BYTE = 120, 0x40000001
 
 _OPEN_FLAGS = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
 
@@ -122,12 +123,19 @@ class _Waiter:
         os.close(self.fd)
 
 
-def begin(driver: Driver, connection: SqliteConnection, path: Path, patience_s: float) -> None:
-    """Begin a write transaction, waiting for connections that do not queue."""
+def begin(
+    driver: Driver,
+    connection: SqliteConnection,
+    path: Path,
+    patience_s: float,
+    *,
+    statement: str = "BEGIN IMMEDIATE",
+) -> None:
+    """Begin a write transaction, or run another statement, waiting for connections that do not queue."""
     started, pause_s, own_since = monotonic_s(), 0.000_5, 0.0
     while True:
         try:
-            connection.execute("BEGIN IMMEDIATE")
+            connection.rows(statement)
             return
         except driver.errors as error:
             if not is_busy(driver, error):
@@ -150,16 +158,24 @@ def begin(driver: Driver, connection: SqliteConnection, path: Path, patience_s: 
 def holds_write_lock(path: Path) -> bool:
     """Whether a connection of this process is in a write transaction on the file; False if unknown."""
     try:
-        shm = path.with_name(path.name + "-shm").stat()
-        locks = Path("/proc/locks").read_text()
+        locks = [line.split() for line in Path("/proc/locks").read_text().splitlines()]
     except OSError:
         return False
-    where = f"{os.major(shm.st_dev):02x}:{os.minor(shm.st_dev):02x}:{shm.st_ino}"
-    for line in locks.splitlines():
+    shm = path.with_name(path.name + "-shm")
+    return _holds_lock(locks, shm, WRITE_LOCK_BYTE) or _holds_lock(locks, path, RESERVED_BYTE)
+
+
+def _holds_lock(locks: list[list[str]], path: Path, byte: int) -> bool:
+    """Whether the lines of /proc/locks say that this process has locked a byte of a file for writing."""
+    try:
+        file = path.stat()
+    except OSError:
+        return False
+    where = f"{os.major(file.st_dev):02x}:{os.minor(file.st_dev):02x}:{file.st_ino}"
+    for words in locks:
         # 1: POSIX  ADVISORY  WRITE 4711 fe:00:1234 120 120
-        words = line.split()
         if len(words) >= 8 and words[1:2] + words[3:6] == ["POSIX", "WRITE", str(os.getpid()), where]:
             first, last = int(words[6]), words[7]
-            if first <= WRITE_LOCK_BYTE and (last == "EOF" or int(last) >= WRITE_LOCK_BYTE):
+            if first <= byte and (last == "EOF" or int(last) >= byte):
                 return True
     return False

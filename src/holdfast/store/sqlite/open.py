@@ -4,6 +4,8 @@
                                       with `create=False` StoreMissing, and nothing is written
     an application's database         with `join`, our tables are created beside the application's
     an older version of our tables    migrated in one transaction
+    journal mode other than wal       put into it: a copy by VACUUM INTO, a dump that was loaded, or a file
+                                      whose creation was cut short by a power failure
     the current version               used
     a newer version                   SchemaMismatch
     not a database                    StoreCorrupt, and the file is not changed
@@ -45,10 +47,10 @@ def open_writer(
         version = _version(connection, path, join=join)
         if not version and not create:
             raise StoreMissing(path)
-        if version < len(migrations()):
+        if version < len(migrations()) or not is_in_wal(connection):
             try:
                 queue.take()
-                _migrate(driver, connection, path, queue.patience_s, join=join)
+                _prepare(driver, connection, path, queue.patience_s, join=join)
             finally:
                 queue.give()
         _settle(connection, path, WRITER_CACHE_KB)
@@ -82,9 +84,11 @@ def open_reader(driver: Driver, path: Path) -> SqliteConnection:
 
 
 def _settle(connection: SqliteConnection, path: Path, cache_kb: int) -> None:
-    mode = connection.value("PRAGMA journal_mode")
-    if mode != "wal":
-        raise StoreError(f"{path} is in journal mode {mode}, and must be in wal: its disk may not allow that")
+    if not is_in_wal(connection):
+        raise StoreError(
+            f"{path} cannot be put into SQLite's journal mode wal, which needs shared memory; "
+            "move it to a local disk"
+        )
     # A commit is on the disk when it returns.
     connection.rows("PRAGMA synchronous = FULL")
     # Checkpoints are made by a thread, not by commits: see `wal.py`.
@@ -113,6 +117,11 @@ def needs_migration(connection: SqliteConnection, path: Path) -> bool:
     return schema_version(connection, path) < len(migrations())
 
 
+def is_in_wal(connection: SqliteConnection) -> bool:
+    """Whether the file has a write-ahead log, as every open store has."""
+    return bool(connection.value("PRAGMA journal_mode") == "wal")
+
+
 def _version(connection: SqliteConnection, path: Path, *, join: bool) -> int:
     # In one transaction: another process may be creating the store at this moment.
     connection.change("BEGIN")
@@ -132,14 +141,16 @@ def _version(connection: SqliteConnection, path: Path, *, join: bool) -> int:
     return version
 
 
-def _migrate(
+def _prepare(
     driver: Driver, connection: SqliteConnection, path: Path, patience_s: float, *, join: bool
 ) -> None:
+    """Put the file into WAL mode, then create or migrate our tables. The caller holds the queue's lock."""
     version = _version(connection, path, join=join)
     if not version:
-        # The first only before there are tables; neither is possible inside a transaction.
+        # Only before there are tables. Neither pragma is possible inside a transaction.
         connection.rows("PRAGMA auto_vacuum = INCREMENTAL")
-        connection.rows("PRAGMA journal_mode = WAL")
+    begin(driver, connection, path, patience_s, statement="PRAGMA journal_mode = WAL")
+    # Also if nothing is to be migrated: the log is created by the first transaction.
     begin(driver, connection, path, patience_s)
     try:
         for number, statements in enumerate(migrations()[version:], start=version + 1):

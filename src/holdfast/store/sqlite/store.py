@@ -32,7 +32,7 @@ from .errors import faults, translated
 from .guard import UNFENCE, inode_of
 from .lock import NOW, begin
 from .notify import SqliteNotifier
-from .open import needs_migration
+from .open import is_in_wal, needs_migration
 from .pool import SqlitePool
 from .presence import SqlitePresence
 from .reads import SqliteReads
@@ -258,11 +258,14 @@ class SqliteStore:
         return connection
 
     def _open_beside(self, connection: SqliteConnection) -> None:
-        """Open the store; `BadInput` if the caller's transaction keeps its tables from being created."""
-        if connection.in_transaction and needs_migration(connection, self.path):
-            found = "in a transaction, but the file has no tables of this Holdfast yet"
-            needed = "used after they were created: call queue.counts() once before your transaction"
-            raise BadInput("connection", Unquoted(found), needed=needed)
+        """Open the store; `BadInput` if the caller's transaction keeps the file from being prepared."""
+        if connection.in_transaction:
+            lacks = "no tables of this Holdfast" if needs_migration(connection, self.path) else ""
+            lacks = lacks or ("" if is_in_wal(connection) else "no write-ahead log")
+            if lacks:
+                found = f"in a transaction, but the file has {lacks} yet"
+                needed = "used after it was created: call queue.counts() once before your transaction"
+                raise BadInput("connection", Unquoted(found), needed=needed)
         with self._pool.lock:
             self._pool.open()
 
