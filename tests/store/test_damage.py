@@ -41,7 +41,7 @@ class Damager(ABC):
 
     @abstractmethod
     def _write(self, store, table, job_id, raw):
-        """The same by way of an open store."""
+        """The same by way of an open store; None removes the row."""
 
 
 class SqliteDamager(Damager):
@@ -51,6 +51,8 @@ class SqliteDamager(Damager):
 
     def _write(self, store, table, job_id, raw):
         sql = f"UPDATE holdfast_{table} SET {self.columns[table]} = CAST(? AS TEXT) WHERE id = ?"
+        if raw is None:
+            sql = f"DELETE FROM holdfast_{table} WHERE ? IS NULL AND id = ?"
         assert look(store, lambda txn: txn.connection.change(sql, (raw, job_id))) == 1  # type: ignore[attr-defined]
 
     def schema(self, store, numbers):
@@ -67,18 +69,20 @@ class SqliteDamager(Damager):
 
 
 class PostgresDamager(Damager):
-    """A schema. Its server takes no text that is not UTF-8."""
+    """A schema. Its server takes no text that is not UTF-8. Small data is in the row of its job."""
 
-    columns = {"jobs": "rest", "archive": "record", "data": "body", "results": "body"}
+    columns = {"jobs": ("jobs", "rest"), "archive": ("archive", "record"), "data": ("jobs", "body")}
+    columns["results"] = ("results", "body")
 
     def _write(self, store, table, job_id, raw):
         try:
-            text = raw.decode()
+            text = None if raw is None else raw.decode()
         except UnicodeDecodeError:
             pytest.skip("the server takes no text that is not UTF-8")
 
         def change(txn):
-            sql = f'UPDATE "{txn.schema}".{table} SET {self.columns[table]} = %s WHERE id = %s'
+            name, column = self.columns[table]
+            sql = f'UPDATE "{txn.schema}".{name} SET {column} = %s WHERE id = %s'
             return Changes(), txn.connection.change(sql, (text, job_id))
 
         assert store.run(change) == 1
@@ -104,6 +108,9 @@ class RedisDamager(Damager):
             key = getattr(keys, table)
             before = server.call(b"HGET", key, member(job_id))
             assert before is not None
+            if raw is None:
+                server.call(b"HDEL", key, member(job_id))
+                return
             head = b"s" if table in ("data", "results") else before[:STAMP_BYTES]
             server.call(b"HSET", key, member(job_id), head + raw)
 
@@ -198,10 +205,21 @@ def test_a_damaged_record_stops_no_listing_and_no_upkeep(queue, open_store, dama
     assert [job.id for job in queue.jobs(state="FAILED")] == [bad]
 
 
-def test_a_job_whose_data_is_damaged_is_set_aside(queue, open_store, damager):
+# What the data of a job may look like after such a fault; None: there is none.
+BODIES = {
+    "no UTF-8": b'{"n":\xff}',
+    "cut off": b'{"n":',
+    "no JSON": b"1 nothing of the kind",
+    "empty": b"",
+    "missing": None,
+}
+
+
+@pytest.mark.parametrize("raw", BODIES.values(), ids=BODIES)
+def test_a_job_whose_data_is_damaged_is_set_aside(queue, open_store, damager, raw):
     """Its record is sound, so it can be looked at; its data cannot."""
     first, bad, last = (queue.add("work", {"n": n}).id for n in range(3))
-    damager.write("data", bad, b'{"n":\xff}')
+    damager.write("data", bad, raw)
 
     assert taken(queue) == [first, last]
 
@@ -211,33 +229,47 @@ def test_a_job_whose_data_is_damaged_is_set_aside(queue, open_store, damager):
     with pytest.raises(holdfast.StoreCorrupt, match=f"data of job {bad} "):
         queue.data(bad)
     with closing(open_store()) as store:
-        body = store.read(lambda txn: txn.bodies([bad])[bad])
-        assert isinstance(body, Unreadable)
-        assert body == b'{"n":\xff}'
+        body = store.read(lambda txn: txn.bodies([bad]).get(bad))
+        assert isinstance(body, Unreadable) is (raw is not None and b"\xff" in raw)
+        assert (body.encode() if isinstance(body, str) else body) == raw
 
 
-def test_a_worker_goes_on(queue, damager):
-    """Past a job whose record is damaged, also when it waits while others are added."""
+@pytest.mark.parametrize("raw", [b'{"key":', None], ids=["no JSON", "missing"])
+def test_a_unique_add_is_not_merged_with_damaged_data(queue, damager, raw):
+    """What it would be merged with is not known."""
+    bad = queue.add("work", {"key": 1}, unique="one", on_conflict="merge").id
+    damager.write("data", bad, raw)
+
+    with pytest.raises(holdfast.StoreCorrupt, match=f"data of job {bad} "):
+        queue.add("work", {"more": 2}, unique="one", on_conflict="merge")
+
+
+@pytest.mark.parametrize(("table", "raw"), [("jobs", b"{"), ("data", b"{"), ("data", None)])
+def test_a_worker_goes_on(queue, damager, table, raw):
+    """Past a job that is damaged, which does not run, not even one that needs no arguments."""
+    ran = []
 
     @queue.task
-    def work(n: int) -> int:
+    def work(n: int = 7) -> int:
+        ran.append(n)
         return n
 
     added = [work.add(n) for n in range(5)]
-    damager.write("jobs", added[2].id, b"{")
+    damager.write(table, added[2].id, raw)
 
     holdfast.work(queue, until_empty=True)
 
-    assert [added[n].result(wait=10) for n in (0, 1, 3, 4)] == [0, 1, 3, 4]
+    assert [added[n].result(wait=10) for n in (0, 1, 3, 4)] == sorted(ran) == [0, 1, 3, 4]
     with pytest.raises(holdfast.JobFailed, match="damaged"):
         added[2].result(wait=10)
 
 
-def test_a_damaged_result_is_told(queue, damager):
+@pytest.mark.parametrize("raw", [b'"\xff"', b'"fine', None], ids=["no UTF-8", "no JSON", "missing"])
+def test_a_damaged_result_is_told(queue, damager, raw):
     """By name, to whoever asks for it."""
     added = queue.add("work")
     queue.next(["work"]).done("fine")
-    damager.write("results", added.id, b'"\xff"')
+    damager.write("results", added.id, raw)
 
     with pytest.raises(holdfast.StoreCorrupt, match=f"result of job {added.id} "):
         added.result()

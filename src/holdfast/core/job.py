@@ -15,6 +15,7 @@ Data and results are not part of the record: they are written once, while the re
 are the stored form; see docs/decisions/0002.
 """
 
+from collections.abc import Collection, Mapping
 from enum import IntEnum, StrEnum
 from typing import TYPE_CHECKING, Any
 
@@ -33,7 +34,35 @@ else:
 
 
 class Unreadable(bytes):
-    """A damaged body: it was text, but is not valid UTF-8 any more. Decoding it raises `StoreCorrupt`."""
+    """A damaged body: it was text, but is not valid UTF-8 or JSON any more; empty if it is missing."""
+
+
+_check_json = msgspec.json.Decoder(msgspec.Raw).decode
+
+
+def is_damaged(body: Body | None) -> bool:
+    """Whether a stored body is missing, or is text that is no JSON any more."""
+    if type(body) is not str:
+        return body is None or type(body) is Unreadable
+    try:
+        _check_json(body)
+    except RecursionError:  # of this thread, which may be deep in its stack
+        return False
+    except msgspec.DecodeError:
+        return True
+    return False
+
+
+def damaged_bodies(job_ids: Collection[int], bodies: Mapping[int, Body]) -> set[int]:
+    """The jobs whose body is missing or damaged."""
+    found = bodies.values()
+    try:
+        # The usual case, without a call of Python for each job.
+        if {*map(type, found)} == {str} and len([*map(_check_json, found)]) == len(job_ids):
+            return set()
+    except (msgspec.DecodeError, RecursionError):
+        pass
+    return {job_id for job_id in job_ids if is_damaged(bodies.get(job_id))}
 
 
 def unreadable(job_id: int, what: str) -> StoreCorrupt:
@@ -42,9 +71,16 @@ def unreadable(job_id: int, what: str) -> StoreCorrupt:
     return StoreCorrupt(f"the {what} of job {job_id} is damaged and cannot be read; {way_out}")
 
 
-def readable(job_id: int, what: str, body: Body | None) -> Body | None:
-    """Return a body, or raise `StoreCorrupt`."""
-    if isinstance(body, Unreadable):
+def marked(body: Body | None) -> Body:
+    """A stored body that must be there; `Unreadable` if it is damaged."""
+    if body is None or is_damaged(body):
+        return Unreadable(body.encode() if isinstance(body, str) else body or b"")
+    return body
+
+
+def readable(job_id: int, what: str, body: Body | None) -> Body:
+    """Return a body that must be there, or raise `StoreCorrupt`."""
+    if body is None or is_damaged(body):
         raise unreadable(job_id, what)
     return body
 

@@ -12,7 +12,7 @@ from ..core.defaults import Defaults, follow
 from ..core.errors import NotFound
 from ..core.family import is_stuck
 from ..core.history import GetHistory
-from ..core.job import WAITING, Body, Job, Place, State, Unreadable, readable, unreadable
+from ..core.job import WAITING, Body, Job, Place, State, Unreadable, marked, readable, unreadable
 from ..core.kinds import HANDLED, LIMIT, PATTERNS, PAUSE, SCHEDULE, name_of
 from ..core.limits import Limit
 from ..core.managing import GetRetention
@@ -68,7 +68,7 @@ def _get_job(txn: ReadTxn, query: q.GetJob) -> Job:
     return follow(job, read_published(txn)) if query.as_claimed and job.place in WAITING else job
 
 
-def _get_data(txn: ReadTxn, query: q.GetData) -> Body | None:
+def _get_data(txn: ReadTxn, query: q.GetData) -> Body:
     job = _find(txn, query)
     return readable(job.id, "data", txn.bodies([job.id]).get(job.id))
 
@@ -136,7 +136,8 @@ def _load_jobs(txn: ReadTxn, query: q.LoadJobs) -> q.Loaded:
 def _bodies(txn: ReadTxn, job_ids: Collection[int]) -> dict[int, Body]:
     """The data of jobs; damaged data as raw bytes."""
     found = txn.bodies(job_ids).items()
-    return {id: bytes(body) if isinstance(body, Unreadable) else body for id, body in found}
+    bodies = {id: marked(body) for id, body in found}
+    return {id: bytes(body) if isinstance(body, Unreadable) else body for id, body in bodies.items()}
 
 
 def _load_families(txn: ReadTxn, query: q.LoadFamilies) -> dict[int, q.Family]:

@@ -30,7 +30,7 @@ from ..core.bounds import (
 from ..core.columns import data_now, modifier, next_run, seconds
 from ..core.errors import QueryFailed
 from ..core.ids import MAX_ID
-from ..core.job import Job, State
+from ..core.job import Job, State, marked
 from ..store.common.clock import monotonic_s
 from ..store.contract import JobFilter, ReadTxn
 
@@ -165,7 +165,7 @@ class Search:
     def column(self, job: Job, number: int) -> Any:
         """The value of a column for a job; -1 is the row id."""
         if number == _DATA:
-            return bytes(data_now(job, self.txn.bodies([job.id]).get(job.id, "{}"))).decode()
+            return bytes(data_now(job, marked(self.txn.bodies([job.id]).get(job.id)))).decode()
         return _COLUMNS[number](job)
 
 

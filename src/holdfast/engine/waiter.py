@@ -16,6 +16,7 @@ from typing import Any
 
 from ..core import commands as c
 from ..core.errors import Closed, StoreError
+from ..core.job import marked
 from ..store.common.clock import monotonic_s
 from ..store.common.interrupts import ServiceThread, wake
 from ..store.contract import ReadTxn
@@ -284,14 +285,16 @@ def _find_ended(txn: ReadTxn, asked: Sequence[c.Await]) -> list[c.Ended | str | 
     live = txn.load(job_ids)
     archived = txn.archived([id for id in job_ids if id not in live])
     over = {id: job for id, job in {**live, **archived}.items() if job.ended is not None and id in job_ids}
-    results = txn.bodies([id for id, job in over.items() if job.has_result], result=True)
+    wanted = [id for id, job in over.items() if job.has_result]
+    results = txn.bodies(wanted, result=True) if wanted else {}
     found: list[c.Ended | str | None] = []
     for one in asked:
         job = live.get(one.job_id) or archived.get(one.job_id)
         if job is None or one.tenant not in (None, job.tenant):
             found.append("gone")
         elif one.job_id in over:
-            found.append(c.Ended(job=job, result=results.get(one.job_id)))
+            result = marked(results.get(job.id)) if job.has_result else None
+            found.append(c.Ended(job=job, result=result))
         else:
             found.append(None)
     return found

@@ -145,7 +145,8 @@ def result(
             )
         if reply.job.ended != State.FINISHED:
             raise JobFailed(number, reply.job.reason or str(reply.job.ended), reply.job.outcome)
-        return read_result(reply.job.task, readable(number, "result", reply.result))
+        result = None if reply.result is None else readable(number, "result", reply.result)
+        return read_result(reply.job.task, result)
 
     return QueueRequest(c.Await(job_id=number), read, wait_s_of(wait))
 

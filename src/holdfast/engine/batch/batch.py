@@ -24,7 +24,7 @@ from ...core.commands import NewJob
 from ...core.creating import create
 from ...core.defaults import Published
 from ...core.errors import NotFound, Refused
-from ...core.job import Body, Job, Place, State
+from ...core.job import Body, Job, Place, State, readable
 from ...core.kinds import PAUSE
 from ...core.queries import Paused
 from ...core.slots import slot_for
@@ -218,10 +218,10 @@ class Batch(msgspec.Struct, kw_only=True, eq=False):
         return found, page[-1].id if len(page) == limit else 0
 
     def body_of(self, job_id: int) -> Body:
-        """The data of a job, with the changes of this transaction."""
+        """The data of a job, with the changes of this transaction; `StoreCorrupt` if it is damaged."""
         if job_id in self.data:
             return self.data[job_id]
-        return self.txn.bodies([job_id]).get(job_id, "{}")
+        return readable(job_id, "data", self.txn.bodies([job_id]).get(job_id))
 
     def rows_of(self, table: str, keys: Collection[str] | None = None) -> dict[str, bytes]:
         """Rows, with the changes of this transaction."""

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from ...core import commands as c
 from ...core import family, rules, unique
 from ...core.creating import create
-from ...core.errors import BadInput, LeaseLost, NotFound, Refused
+from ...core.errors import BadInput, LeaseLost, NotFound, Refused, StoreCorrupt
 from ...core.ids import IdRange, moved, ranges_of
 from ...core.job import Body, Job, Place, size_of
 from ...core.slots import slot_for
@@ -214,14 +214,14 @@ def _hit(batch: Batch, new: c.NewJob, job: Job, follows: bool) -> int:
     if job.parent_id and job.parent_id != new.parent_id and not follows:
         found = f"the holder of its unique key, and a child of {job.parent_id}"
         raise Refused("add again", job.id, found=found, needed="a child of the same parent")
-    old = batch.body_of(job.id) if new.on_conflict == "merge" else "{}"
     try:
+        old = batch.body_of(job.id) if new.on_conflict == "merge" else "{}"
         after, data = unique.hit(job, old, new, now_ms=batch.now_ms)
-    except BadInput:
+    except (BadInput, StoreCorrupt):
         if not follows:
             raise
         # Data that is not JSON cannot be merged.
-        after, data = unique.hit(job, old, replace(new, on_conflict="replace"), now_ms=batch.now_ms)
+        after, data = unique.hit(job, "{}", replace(new, on_conflict="replace"), now_ms=batch.now_ms)
     if data is not None:
         # The results of its steps belong to the old data.
         after = replace(after, steps=0)

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from ...core import commands as c
 from ...core import defaults, rules
 from ...core.bounds import CLAIM_BYTES, CLAIM_JOBS
-from ...core.job import Job, Place, Unreadable, starts_plainly
+from ...core.job import Job, Place, damaged_bodies, starts_plainly
 from ...core.limits import DomainKey
 from ...core.queries import ListWaiting
 from ...store.contract import ClaimQuery, Pick, leased_all, picks_left
@@ -27,7 +27,7 @@ HANDLED_PAIRS = 64
 
 
 def claim(batch: Batch, command: c.Claim) -> list[c.Claimed]:
-    """Lease jobs with their data; see `Claim`. Jobs with damaged data fail, and others are claimed."""
+    """Lease jobs with their data; see `Claim`. Jobs without readable data fail, others are claimed."""
     if command.handled and not command.picks:
         command = replace(command, picks=_handled_picks(batch, command))
         if not command.picks:
@@ -35,7 +35,8 @@ def claim(batch: Batch, command: c.Claim) -> list[c.Claimed]:
     while True:
         started, last_runs = _started(batch, command)
         bodies = batch.txn.bodies([job.id for job in started]) if started else {}
-        damaged = [job for job in started if job.id in bodies and type(bodies[job.id]) is Unreadable]
+        bad = damaged_bodies([job.id for job in started], bodies)
+        damaged = [job for job in started if job.id in bad] if bad else []
         for job in damaged:
             batch.put(rules.fail_damaged(batch.jobs[job.id] or job, now_ms=batch.now_ms))
         batch.keep()
@@ -43,7 +44,7 @@ def claim(batch: Batch, command: c.Claim) -> list[c.Claimed]:
             # Read again: a child of a started parent may have expired meanwhile.
             jobs = [batch.jobs[job.id] for job in started if job not in damaged]
             return [
-                c.Claimed(job=job, data=bodies.get(job.id, "{}"), last_run=last_runs[job.id])
+                c.Claimed(job=job, data=bodies[job.id], last_run=last_runs[job.id])
                 for job in jobs
                 if job is not None
             ]

@@ -19,7 +19,7 @@ from ...core.bounds import BATCH_JOBS, HTTP_KEY_BYTES, PAGE_JOBS
 from ...core.creating import add_commands
 from ...core.errors import BadInput, HoldfastError, NotFound, Unavailable
 from ...core.ids import SLOTS, IdRange, moved
-from ...core.job import Body, Job
+from ...core.job import Body, Job, readable
 from ...core.slots import slot_for
 from ...engine.commands.requests import NoteRequest, RequestNote
 from .exchange import (
@@ -246,6 +246,8 @@ async def get_result(exchange: Exchange, request: Request, grant: Grant) -> Resp
         raise NotFound("job", job_id)
     if found is None:
         return respond(None, 202)
+    if found.result is not None:
+        readable(job_id, "result", found.result)
     write = form_of(c.Ended).write
     assert write is not None
     return respond(write(found))
