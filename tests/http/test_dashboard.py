@@ -144,7 +144,6 @@ def test_actions_change_jobs_and_are_written_down(busy):
         job = f"/jobs/{job_id}"
         for path, fields in (
             (f"{job}/edit", {"data": '{"a": 2}', "priority": "900"}),
-            (f"{job}/requeue", {}),
             ("/tasks/pause", {"task": "resize", "on": "yes"}),
             ("/schedules/run", {"name": "nightly"}),
             ("/schedules/pause", {"name": "nightly", "on": "yes"}),
@@ -175,7 +174,7 @@ def test_actions_change_jobs_and_are_written_down(busy):
     assert [one.stopping for one in ask(q.ListWorkers())] == [True]
     assert ask(GetRetention()) == 2 * DAY_MS
     for action in (
-        *("edit and requeue", "pause", "set limit", "lift limit", "delete schedule", "create token"),
+        *("edit", "pause", "set limit", "lift limit", "delete schedule", "create token"),
         *("run schedule", "stop worker", "set retention", "purge"),
     ):
         assert action in audit
@@ -320,6 +319,7 @@ def test_secrets_in_data_are_hidden_from_readers(serve, data):
     hold = c.hold_of(claimed.job)
     served.connection.ask(c.Step(hold=hold, name="sign in", result='{"password": "hunter3"}'))
     served.connection.ask(c.Step(hold=hold, name="api_key", result='"hunter3"'))
+    served.connection.ask(c.Release(hold=hold))
     pages = (f"/jobs/{job_id}", f"/jobs/{job_id}?reveal=yes", f"/jobs/{job_id}/edit", f"/jobs/{job_id}/data")
     with served.client() as client:
         reader = sign_in(client, served.token("reader", Scope.READ))

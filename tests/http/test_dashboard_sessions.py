@@ -221,5 +221,5 @@ def test_a_cookie_of_another_server_does_not_lock_out_where_no_token_is_needed(s
         refused = other.ask("GET", "/", headers=stale)
 
     assert (page.status, cancelled.status, refused.status) == (200, 303, 303)
-    assert cancelled.headers["location"] == "/?done=cancel"
+    assert cancelled.headers["location"] == f"/jobs/{job_id}?done=cancel"
     assert refused.headers["location"].startswith("/sign-in")

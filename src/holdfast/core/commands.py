@@ -258,6 +258,7 @@ class Requeue(Command, frozen=True, kw_only=True):
     """Put a job back in the queue, from any state but archived, with its attempts reset.
 
     `forgive`: how many of its losses to reset, of which the current run counts as one; None: all.
+    `unless_running`: refuse a job that runs, which would then run a second time beside itself.
     """
 
     job_id: int
@@ -265,6 +266,7 @@ class Requeue(Command, frozen=True, kw_only=True):
     task: str | None = None
     forgive: int | None = None
     tenant: str | None = None
+    unless_running: bool = False
 
 
 class RequeueAll(Command, frozen=True, kw_only=True):

@@ -328,6 +328,53 @@ def requeue(
     return queued(job, run_at=run_at or now_ms, now_ms=now_ms, **forgiven)
 
 
+def check_not_running(job: Job) -> None:
+    """Refuse to requeue a job that runs: its handler may go on beside the next run."""
+    if job.place == Place.RUNNING:
+        raise Refused("requeue", job.id, found="RUNNING", needed="in any other state: cancel it first")
+
+
+def offered_verbs(job: Job) -> tuple[str, ...]:
+    """What a person can do with a job as it is: what pages offer, and what they accept.
+
+        waiting                edit, cancel, delete; if SCHEDULED also requeue, which runs it now
+        RUNNING                cancel, which asks it to stop; force_cancel and requeue, which end its claim
+        PAUSED                 cancel
+        FAILED                 requeue, edit, cancel, delete
+        FINISHED, CANCELLED    delete
+
+    A job whose children have not ended is neither cancelled nor deleted.
+    """
+    if job.place == Place.DONE:
+        return ("requeue", "edit", "cancel", "delete") if job.ended == State.FAILED else ("delete",)
+    family = () if job.children.pending else ("cancel", "delete")
+    if job.place in WAITING:
+        return (*(("requeue",) if job.place == Place.SCHEDULED else ()), "edit", *family)
+    if job.place == Place.PAUSED:
+        return () if job.strict else family[:1]
+    # A job of the port does not stop when it is asked; one with a `retry_after` is cancelled at once.
+    asks = job.state == State.RUNNING and not (job.strict or job.cancel_requested)
+    return (*family[: 1 if asks else 0], *(("force_cancel",) if family else ()), "requeue")
+
+
+def is_offered_for_many(job: Job, verb: str) -> bool:
+    """Whether a verb may be done to a job as one of many: not what ends a claim."""
+    return verb in offered_verbs(job) and not ends_claim(job, verb)
+
+
+def check_offered(job: Job, verb: str) -> None:
+    """Refuse a verb that the state of a job does not allow."""
+    if verb not in offered_verbs(job):
+        allowed = ", ".join(offered_verbs(job)) or "nothing, while its family has not ended"
+        found = f"{job.state}, which allows {allowed}"
+        raise Refused(verb.replace("_", " "), job.id, found=found, needed="in another state")
+
+
+def ends_claim(job: Job, verb: str) -> bool:
+    """Whether a verb takes a job away from the worker that runs it."""
+    return job.place == Place.RUNNING and verb in ("requeue", "force_cancel")
+
+
 def check_delete(job: Job) -> None:
     """Refuse to delete a job that runs or that its family waits for."""
     if job.state == State.RUNNING:

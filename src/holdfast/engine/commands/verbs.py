@@ -147,6 +147,8 @@ def cancel(batch: Batch, command: c.Cancel) -> JobRef | Job:
 def requeue(batch: Batch, command: c.Requeue) -> JobRef:
     """Requeue a job; see `Requeue`."""
     job = batch.get(command.job_id, command.tenant)
+    if command.unless_running:
+        rules.check_not_running(job)
     after = rules.requeue(
         job, now_ms=batch.now_ms, run_at=command.run_at, task=command.task, forgive=command.forgive
     )

@@ -5,20 +5,25 @@ A form without the token of its session is refused before any of this runs (`app
 
 import secrets
 from collections.abc import Awaitable, Callable
+from urllib.parse import quote
 
 from starlette.responses import RedirectResponse, Response
 
 from ...core import commands as c
+from ...core import queries as q
+from ...core import rules
 from ...core.access import Scope
 from ...core.bounds import PAGE_JOBS
 from ...core.checks import json_body
 from ...core.durations import duration_ms
 from ...core.errors import BadInput
+from ...core.job import Job, Place
 from ...core.limits import Limit
 from ...core.managing import RunSchedule, SetRetention, StopWorker
 from ...core.token import RANDOM_BYTES, Token, hash_of, secret_of
 from . import audit
 from .layout import HEADERS
+from .pages import job as job_pages
 from .pages import settings
 from .view import PageOrResponse, View
 
@@ -29,8 +34,10 @@ PURGED = 100_000
 NOTICES = {
     "requeue": "Put back in the queue.",
     "cancel": "Cancelled, or asked to stop.",
+    "force_cancel": "Cancelled.",
     "delete": "Deleted.",
-    "edit": "Saved and put back in the queue.",
+    "edit": "Saved.",
+    "edit and retry": "Saved and put back in the queue.",
     "pause": "Paused.",
     "resume": "Resumed.",
     "limit": "The limit is set.",
@@ -50,47 +57,68 @@ NOTICES = {
 
 
 def done(
-    view: View, notice: str, *, to: str | None = None, count: int | None = None, **params: str
+    view: View,
+    notice: str,
+    *,
+    to: str | None = None,
+    count: int | None = None,
+    left: int = 0,
+    **params: str,
 ) -> Response:
-    """Lead back to where the form was, or to another page, with a notice."""
+    """Lead back to where the form was, or to another page, with a notice.
+
+    `count`: how many jobs were changed; `left`: how many were not.
+    """
     back = view.field("back") if to is None else view.url(to, **params)
     if not back.startswith(f"{view.base}/") or back.startswith("//") or "\\" in back:
         back = view.url("/")
     path, _, query = back.partition("?")
-    kept = [word for word in query.split("&") if word and not word.startswith(("done=", "count="))]
-    kept += [f"done={notice}", *([f"count={count}"] if count is not None else [])]
+    kept = [word for word in query.split("&") if word and not word.startswith(("done=", "count=", "left="))]
+    kept += [f"done={quote(notice)}", *([f"count={count}"] if count is not None else [])]
+    kept += [f"left={left}"] if left else []
     return RedirectResponse(f"{path}?{'&'.join(kept)}", 303, HEADERS)
 
 
-async def requeue_job(view: View) -> Response:
-    """Retry a job."""
-    await view.ask(c.Requeue(job_id=view.job_id))
-    await audit.record(view, "requeue", job=str(view.job_id))
-    return done(view, "requeue")
+# What each verb of `rules.offered_verbs` sends, for one job and for many. A job that waited or was FAILED may
+# have been claimed since: then it is left alone.
+JOB_COMMANDS: dict[str, Callable[[Job], c.Command]] = {
+    "requeue": lambda job: c.Requeue(job_id=job.id, unless_running=job.place is not Place.RUNNING),
+    "cancel": lambda job: c.Cancel(job_id=job.id),
+    "force_cancel": lambda job: c.Cancel(job_id=job.id, force=True),
+    "delete": lambda job: c.Delete(job_id=job.id),
+}
 
 
-async def cancel_job(view: View) -> Response:
-    """Cancel a job."""
-    await view.ask(c.Cancel(job_id=view.job_id))
-    await audit.record(view, "cancel", job=str(view.job_id))
-    return done(view, "cancel")
+def act_on_job(verb: str) -> Act:
+    """The action that does a verb to the job of the path, if its state allows it.
 
+    What ends the claim of a running job is asked about first.
+    """
 
-async def delete_job(view: View) -> Response:
-    """Delete a job."""
-    await view.ask(c.Delete(job_id=view.job_id))
-    await audit.record(view, "delete", job=str(view.job_id))
-    return done(view, "delete", to="/jobs")
+    async def act(view: View) -> PageOrResponse:
+        job: Job = await view.ask(q.GetJob(job_id=view.job_id))
+        rules.check_offered(job, verb)
+        if rules.ends_claim(job, verb) and view.field("sure") != "yes":
+            return job_pages.ask_first(view, job, verb)
+        await view.ask(JOB_COMMANDS[verb](job))
+        await audit.record(view, verb.replace("_", " "), job=str(job.id))
+        return done(view, verb, to="/jobs" if verb == "delete" else f"/jobs/{job.id}")
+
+    return act
 
 
 async def edit_job(view: View) -> Response:
-    """Change a job's data and priority, and put it back in the queue."""
+    """Change a job's data and priority. A job that has failed is put back in the queue."""
+    job: Job = await view.ask(q.GetJob(job_id=view.job_id))
+    rules.check_offered(job, "edit")
     data = json_body("data", view.field("data")) if "data" in view.form else None
-    priority = whole_number(view, "priority")
-    await view.ask(c.Update(job_id=view.job_id, data=data, priority=priority))
-    await view.ask(c.Requeue(job_id=view.job_id))
-    await audit.record(view, "edit and requeue", job=str(view.job_id))
-    return done(view, "edit", to=f"/jobs/{view.job_id}")
+    await view.ask(c.Update(job_id=job.id, data=data, priority=whole_number(view, "priority")))
+    did = "edit"
+    if job.place is Place.DONE:
+        did = "edit and retry"
+        await view.ask(c.Requeue(job_id=job.id, unless_running=True))
+    await audit.record(view, did, job=str(job.id))
+    return done(view, did, to=f"/jobs/{job.id}")
 
 
 async def pause_task(view: View) -> Response:
@@ -218,9 +246,7 @@ def whole_number(view: View, name: str) -> int | None:
 
 
 ACTIONS: dict[str, Act] = {
-    "/jobs/{job_id}/requeue": requeue_job,
-    "/jobs/{job_id}/cancel": cancel_job,
-    "/jobs/{job_id}/delete": delete_job,
+    **{f"/jobs/{{job_id}}/{verb}": act_on_job(verb) for verb in JOB_COMMANDS},
     "/jobs/{job_id}/edit": edit_job,
     "/tasks/pause": pause_task,
     "/schedules/pause": pause_schedule,

@@ -10,7 +10,7 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import Any
 from urllib.parse import parse_qs, urlencode
 
@@ -19,7 +19,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import RedirectResponse, Response
 
 from ...core import queries as q
-from ...core.access import Grant
+from ...core.access import Grant, Scope
 from ...core.bounds import DATA_BYTES, HTTP_BODY_BYTES
 from ...core.counting import counted
 from ...core.errors import BadInput, Forbidden, HoldfastError, Unauthenticated
@@ -31,7 +31,7 @@ from ..http.exchange import Exchange, header_of, peer_of
 from ..http.problems import TITLES, Refusal, status_of
 from ..http.router import Router
 from . import parts
-from .actions import ACTIONS, NOTICES
+from .actions import ACTIONS, NOTICES, Act
 from .bulk import bulk
 from .handler_actions import HANDLER_ACTIONS
 from .layout import HEADERS, TYPES, asset, render, respond
@@ -52,11 +52,11 @@ from .pages import (
 )
 from .sessions import COOKIE, SESSION_MS, EndedSessions, Sessions, SignIn, read_session
 from .trials import HandlerTrials
-from .view import Page, PageOrResponse, View
+from .view import Page, View
 
 log = logging.getLogger("holdfast.serve")
 
-PAGES: dict[str, Callable[[View], Awaitable[PageOrResponse]]] = {
+PAGES: dict[str, Act] = {
     "/": overview.overview,
     "/jobs": jobs.jobs,
     "/jobs/{job_id}": job.job,
@@ -104,8 +104,10 @@ class Dashboard:
         """Have a router answer the paths of the dashboard."""
         for path, page in PAGES.items():
             router.add("GET", path, self._shown(page))
-        for path, act in (ACTIONS | HANDLER_ACTIONS | {"/jobs/bulk": bulk}).items():
-            router.add("POST", path, self._done(act))
+        for path, act in (ACTIONS | {"/jobs/bulk": bulk}).items():
+            router.add("POST", path, self._done(act, Scope.MANAGE))
+        for path, act in HANDLER_ACTIONS.items():
+            router.add("POST", path, self._done(act, Scope.HANDLERS))
         router.add("GET", "/live", self._shown(self._live.stream))
         router.add("GET", "/sign-in", self._sign_in_page)
         router.add("POST", "/sign-in", self._open_session)
@@ -173,15 +175,15 @@ class Dashboard:
 
     # Pages and actions
 
-    def _shown(self, page: Callable[[View], Awaitable[PageOrResponse]]) -> Callable[[Request], Any]:
+    def _shown(self, page: Act) -> Callable[[Request], Any]:
         async def answer(request: Request) -> Response:
-            return await self._answer(request, page, sends_form=False)
+            return await self._answer(request, page, None)
 
         return answer
 
-    def _done(self, act: Callable[[View], Awaitable[PageOrResponse]]) -> Callable[[Request], Any]:
+    def _done(self, act: Act, scope: Scope) -> Callable[[Request], Any]:
         async def answer(request: Request) -> Response:
-            return await self._answer(request, act, sends_form=True)
+            return await self._answer(request, act, scope)
 
         return answer
 
@@ -196,20 +198,21 @@ class Dashboard:
         except ValueError:
             raise BadInput("fields of the form", "more", needed=f"at most {FORM_FIELDS:,}") from None
 
-    async def _answer(
-        self, request: Request, answer: Callable[[View], Awaitable[PageOrResponse]], *, sends_form: bool
-    ) -> Response:
+    async def _answer(self, request: Request, answer: Act, scope: Scope | None) -> Response:
+        """The page, or the reply to a form, which needs a scope."""
         view: View | None = None
         try:
             view = await self._view(request, has_store=answer not in WITHOUT_STORE)
-            if sends_form:
+            if scope is not None:
+                # Before anything is read, asked or written down.
+                view.require(scope)
                 # Only now: a client without a token must not fill the memory.
                 view = replace(view, form=await self._form(request, max_bytes=FORM_BYTES))
                 self._check_form(view)
             made = await answer(view)
             return made if isinstance(made, Response) else render(view, _with_notice(view, made))
         except Unauthenticated as error:
-            return _problem(request, error, None) if sends_form else _to_sign_in(request)
+            return _problem(request, error, None) if scope is not None else _to_sign_in(request)
         except HoldfastError as error:
             return _problem(request, error, view)
         except ClientDisconnect:
@@ -299,9 +302,9 @@ def _with_notice(view: View, page: Page) -> Page:
     text = NOTICES.get(view.param("done"))
     if text is None:
         return page
-    count = view.param("count")
-    if count.isascii() and count.isdigit() and len(count) < 10:
-        text = f"{text} {counted(int(count), 'job')}."
+    count, left = view.number("count"), view.number("left")
+    if count is not None:
+        text = f"{text} {counted(count, 'job')}{f', {left:,} left as they are' if left else ''}."
     notice = el("p", text, class_="notice", role="status")
     return replace(page, body=join(notice, page.body))
 

@@ -1,15 +1,17 @@
 """Actions on many jobs: on the selected ones, or on all that match, after a preview that says how many."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
-from ...core import commands as c
+from ...core import queries as q
+from ...core import rules
 from ...core.bounds import PAGE_JOBS
 from ...core.counting import counted
 from ...core.errors import BadInput, HoldfastError
+from ...core.job import Job, Place, State
 from ...core.searching import JobPage, SearchJobs
 from . import audit, parts
-from .actions import done
+from .actions import JOB_COMMANDS, done
 from .layout import form
 from .markup import Markup, el, join
 from .search import JobSearch, read_search
@@ -17,19 +19,14 @@ from .view import Page, PageOrResponse, View, read_job_id
 
 # The most jobs that one request changes, and one command; the page says how many are left.
 MOST, CHUNK = 10_000, 500
-MAKE: dict[str, Callable[[int], c.Command]] = {
-    "requeue": lambda job_id: c.Requeue(job_id=job_id),
-    "cancel": lambda job_id: c.Cancel(job_id=job_id),
-    "delete": lambda job_id: c.Delete(job_id=job_id),
-}
 VERBS = {"requeue": "Retry", "cancel": "Cancel", "delete": "Delete"}
 
 
 async def bulk(view: View) -> PageOrResponse:
     """Ask for a confirmation, or do it."""
     action = view.field("action")
-    if action not in MAKE:
-        raise BadInput("action", action, needed=f"one of {', '.join(MAKE)}")
+    if action not in VERBS:
+        raise BadInput("action", action, needed=f"one of {', '.join(VERBS)}")
     search = read_search(view.field("q"))
     if view.field("all") == "yes":
         if view.field("sure") != "yes":
@@ -41,7 +38,7 @@ async def bulk(view: View) -> PageOrResponse:
     await audit.record(view, f"{action} many", jobs=count, of=len(ids), search=search.text)
     if more:
         return _again(view, action, search, count)
-    return done(view, "bulk", to="/jobs", count=count)
+    return done(view, "bulk", count=count, left=len(ids) - count)
 
 
 async def _matching(view: View, search: JobSearch, most: int) -> tuple[list[int], bool]:
@@ -60,11 +57,11 @@ async def _matching(view: View, search: JobSearch, most: int) -> tuple[list[int]
 
 
 async def _run(view: View, action: str, ids: Sequence[int]) -> int:
-    """Send a command for each job, many at once, so that the store commits them together."""
+    """Send a command for each job whose state allows it; many at once, which are committed together."""
 
-    async def one(job_id: int) -> bool:
+    async def one(job: Job) -> bool:
         try:
-            await view.ask(MAKE[action](job_id))
+            await view.ask(JOB_COMMANDS[action](job))
         except HoldfastError:
             # It has ended, gone or started meanwhile.
             return False
@@ -72,8 +69,17 @@ async def _run(view: View, action: str, ids: Sequence[int]) -> int:
 
     count = 0
     for at in range(0, len(ids), CHUNK):
-        count += sum(await asyncio.gather(*map(one, ids[at : at + CHUNK])))
+        some = ids[at : at + CHUNK]
+        live: q.Loaded = await view.ask(q.LoadJobs(job_ids=tuple(some)))
+        found = [live.jobs.get(job_id) or _archived(job_id) for job_id in some]
+        allowed = [job for job in found if rules.is_offered_for_many(job, action)]
+        count += sum(await asyncio.gather(*map(one, allowed)))
     return count
+
+
+def _archived(job_id: int) -> Job:
+    """What is known of a job that is not live, if there is one."""
+    return Job(id=job_id, task="", place=Place.DONE, ended=State.FINISHED)
 
 
 async def _preview(view: View, action: str, search: JobSearch) -> Page:

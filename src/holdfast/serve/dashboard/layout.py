@@ -140,9 +140,13 @@ def _footer(view: View) -> Markup:
 
 
 def form(view: View, path: str, *children: object, **attributes: object) -> Markup:
-    """A form that does something: with the token that only a page of this session can know."""
+    """A form that does something: with the token that only a page of this session can know.
+
+    A form that another form has led to, as a question does, leads back to where the first one was.
+    """
     hidden = el("input", type="hidden", name="csrf", value=view.form_token)
-    back = view.request.url.path + ("?" + view.request.url.query if view.request.url.query else "")
+    here = view.request.url.path + ("?" + view.request.url.query if view.request.url.query else "")
+    back = view.field("back") or here
     there = el("input", type="hidden", name="back", value=back)
     return el(
         "form",

@@ -11,7 +11,7 @@ from starlette.responses import Response
 from ...core import commands as c
 from ...core import queries as q
 from ...core.access import Grant, Scope
-from ...core.errors import BadInput
+from ...core.errors import BadInput, Forbidden
 from ...core.ids import MAX_ID
 from ..http.exchange import Exchange
 from .markup import Markup
@@ -59,6 +59,11 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
         """Whether the client has a scope."""
         return scope in self.grant.scopes
 
+    def require(self, scope: Scope) -> None:
+        """Raise `Forbidden` if the client lacks a scope."""
+        if not self.allows(scope):
+            raise Forbidden(f"this needs a token with scope {scope}")
+
     @property
     def can_manage(self) -> bool:
         """Whether actions are shown."""
@@ -79,6 +84,11 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
     def param(self, name: str) -> str:
         """A field of the address; "" if it is not there."""
         return self.request.query_params.get(name, "")
+
+    def number(self, name: str) -> int | None:
+        """A number of the address; None: there is none."""
+        text = self.param(name)
+        return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else None
 
     def field(self, name: str) -> str:
         """A field of the form; "" if it is not there."""

@@ -7,8 +7,9 @@ from starlette.responses import Response
 
 from ....core import commands as c
 from ....core import queries as q
+from ....core import rules
 from ....core.errors import Forbidden, HoldfastError, NotFound
-from ....core.job import Job, Outcome, Place, State
+from ....core.job import Job, Outcome, Place
 from ....core.notes import JobLog
 from .. import json_view, parts
 from ..layout import HEADERS, form
@@ -100,18 +101,57 @@ def _heading(view: View, found: Job, why: str) -> Markup:
 
 
 def _actions(view: View, found: Job) -> Markup:
-    at = f"/jobs/{found.id}"
-    is_over = found.place is Place.DONE and found.ended is not State.FAILED
-    can_delete = found.place not in (Place.RUNNING, Place.PAUSED)
-    is_live = not is_over
-    return join(
-        form(view, f"{at}/requeue", parts.button("Retry", kind="primary")) if is_live else None,
-        form(view, f"{at}/cancel", parts.button("Cancel")) if is_live else None,
-        form(view, f"{at}/delete", parts.button("Delete", kind="danger"), data_confirm="Delete this job?")
-        if can_delete
-        else None,
-        el("a", "Edit and requeue", href=view.url(f"{at}/edit"), class_="button") if is_live else None,
+    shown = []
+    for verb in rules.offered_verbs(found):
+        label, at = label_of(found, verb), f"/jobs/{found.id}/{verb}"
+        if verb == "edit":
+            shown.append(el("a", label, href=view.url(at), class_="button"))
+            continue
+        kind = "danger" if verb in ("delete", "force_cancel") else ""
+        kind = "primary" if verb == "requeue" and found.place is not Place.RUNNING else kind
+        sure = "Delete this job?" if verb == "delete" else None
+        shown.append(form(view, at, parts.button(label, kind=kind), data_confirm=sure))
+    return join(*shown)
+
+
+def label_of(found: Job, verb: str) -> str:
+    """What a verb is called for a job in its state."""
+    if verb == "edit":
+        return "Edit and retry" if found.place is Place.DONE else "Edit"
+    if verb == "requeue" and found.place is not Place.RUNNING:
+        return "Retry" if found.place is Place.DONE else "Retry now" if found.attempts else "Run now"
+    return verb.replace("_", " ").capitalize()
+
+
+def ask_first(view: View, found: Job, verb: str) -> Page:
+    """The question before a running job is taken away from its worker."""
+    label = label_of(found, verb)
+    happens = (
+        "It goes back into the queue with its attempts reset, and the next worker runs it a second time."
+        if verb == "requeue"
+        else "It ends as cancelled."
     )
+    body = join(
+        parts.heading(f"{label} a running job", lead=user_text(found.task)),
+        parts.card(
+            "Are you sure?",
+            el("p", "Job ", parts.job_link(view, found.id), " runs now. Its claim ends at once. ", happens),
+            el(
+                "p",
+                "Its handler is not stopped at that moment: it may go on until its worker notices, and what "
+                "it returns is dropped. To let it stop in order, use Cancel and wait.",
+            ),
+        ),
+        form(
+            view,
+            f"/jobs/{found.id}/{verb}",
+            el("input", type="hidden", name="sure", value="yes"),
+            parts.button(label, kind="danger"),
+            el("a", "Back", href=view.url(f"/jobs/{found.id}"), class_="button"),
+            class_="actions",
+        ),
+    )
+    return Page(title=f"{label} job {found.id}", body=body, section="jobs", live=None)
 
 
 def _body_card(view: View, title: str, shown: json_view.Shown) -> Markup:
@@ -267,10 +307,11 @@ def _family(view: View, found: Job, children: list[Job]) -> Markup | None:
 
 
 async def edit(view: View) -> Page:
-    """The form that changes a job and puts it back in the queue. It has the data with its secrets."""
+    """The form that changes a job, and puts it back in the queue if it has failed. Secrets are shown."""
     if not view.can_manage:
         raise Forbidden("to edit a job needs a token with scope manage")
     found: Job = await view.ask(q.GetJob(job_id=view.job_id))
+    rules.check_offered(found, "edit")
     body: Any = await _or_none(view, q.GetData(job_id=view.job_id))
     if isinstance(body, bytes) or (body is not None and len(body) > json_view.SHOWN_CHARS * 10):
         field = el("p", "Data that is bytes, or very large, cannot be edited here.", class_="note")
@@ -286,16 +327,17 @@ async def edit(view: View) -> Page:
         el("input", type="number", id="priority", name="priority", min="0", max="1000", value=found.priority),
         el(
             "div",
-            parts.button("Save and requeue", kind="primary"),
+            parts.button("Save and retry" if found.place is Place.DONE else "Save", kind="primary"),
             el("a", "Back", href=view.url(f"/jobs/{found.id}"), class_="button"),
             class_="actions",
         ),
     )
+    after = "It is put back in the queue." if found.place is Place.DONE else "It keeps its time."
     shown = join(
         el(
             "p", el("a", "Jobs", href=view.url("/jobs")), " / ", parts.job_link(view, found.id), class_="path"
         ),
-        parts.heading("Edit and requeue", lead=user_text(found.task)),
-        parts.card("Change", form(view, f"/jobs/{found.id}/edit", inside, class_="fields")),
+        parts.heading(label_of(found, "edit"), lead=user_text(found.task)),
+        parts.card("Change", el("p", after), form(view, f"/jobs/{found.id}/edit", inside, class_="fields")),
     )
     return Page(title=f"Edit job {found.id}", body=shown, section="jobs", live=None)

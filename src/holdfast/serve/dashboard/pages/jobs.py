@@ -3,6 +3,7 @@
 from typing import Any
 
 from ....core import queries as q
+from ....core import rules
 from ....core.errors import BadInput, NotFound
 from ....core.job import Job, Place, State
 from ....core.searching import JobPage, SearchJobs
@@ -25,12 +26,7 @@ LABELS = {
     "finished": "Finished",
     "cancelled": "Cancelled",
 }
-# Which actions make sense in which tab.
-ACTIONS = {
-    "requeue": ("Retry", ("failed", "scheduled", "paused", "held", "running")),
-    "cancel": ("Cancel", ("", "ready", "held", "scheduled", "running", "paused", "failed")),
-    "delete": ("Delete", ("failed", "finished", "cancelled", "ready", "scheduled", "held")),
-}
+ACTIONS = {"requeue": "Retry", "cancel": "Cancel", "delete": "Delete"}
 
 
 async def jobs(view: View) -> PageOrResponse:
@@ -183,11 +179,27 @@ def _what(view: View, job: Job) -> Any:
     return f"priority {job.priority}" if job.priority != 500 else None
 
 
+def _label(tab: str, verb: str) -> str:
+    return "Run now" if (tab, verb) == ("scheduled", "requeue") else ACTIONS[verb]
+
+
+def _is_offered(tab: str, verb: str) -> bool:
+    """Whether all jobs of a tab allow a verb."""
+    tabs = [tab] if tab else [one for one, how in TABS.items() if one and "archived" not in how]
+    return all(rules.is_offered_for_many(_sample(one), verb) for one in tabs)
+
+
+def _sample(tab: str) -> Job:
+    """A job as a tab shows them."""
+    how = TABS[tab]
+    return Job(id=1, task="", place=how.get("place", Place.DONE), ended=how.get("state"))
+
+
 def _bulk_bar(search: JobSearch) -> Markup:
     buttons = [
-        el("button", label, type="submit", name="action", value=name, class_="small")
-        for name, (label, tabs) in ACTIONS.items()
-        if search.tab in tabs
+        el("button", _label(search.tab, verb), type="submit", name="action", value=verb, class_="small")
+        for verb in ACTIONS
+        if _is_offered(search.tab, verb)
     ]
     return el(
         "div",
