@@ -143,7 +143,7 @@ def test_actions_by_their_buttons(browser: Browser, served: Served, address: str
     browser.wait_text("Paused.")
     browser.click("button[aria-label='Delete nightly']")
     browser.accept()
-    browser.wait_text("No schedules yet")
+    browser.wait_text("No schedules")
     browser.open(f"{address}/workers")
     browser.click("button[aria-label='Stop w1']")
     browser.accept()
@@ -235,6 +235,24 @@ def test_it_is_used_by_keyboard_alone(browser: Browser, served: Served, address:
     browser.press(*"task:resize", "Enter")
     browser.wait("return location.search.includes('task%3Aresize')")
     browser.wait_text("resize", "table")
+
+
+def test_a_tenant_is_chosen_and_stays_chosen(browser: Browser, served: Served, address: str) -> None:
+    """By the switch, through pages, keys and actions; its row's button acts on that tenant alone."""
+    new = [c.NewJob(task="resize", tenant=tenant) for tenant in ("", "acme", "globex")]
+    served.connection.ask(c.Add(jobs=tuple(new)))
+    browser.open(f"{address}/tasks")
+    browser.click("details.tenant summary")
+    browser.click_text("details.tenant a", "acme")
+    browser.wait_text("Tenant acme", "main")
+    browser.click("button[aria-label='Pause resize of acme']")
+    browser.wait_text("Paused.")
+    assert served.connection.ask(q.ListPauses()) == [("acme", "resize", None)]
+    browser.press("g", "j")
+    browser.wait("return location.pathname === '/jobs' && location.search === '?tenant=acme'")
+    browser.wait_text("tenant acme", "footer")
+    assert browser.count("input[name=id]") == 1
+    assert findings(browser) == []
 
 
 def test_data_of_all_kinds_is_text(browser: Browser, served: Served, address: str) -> None:

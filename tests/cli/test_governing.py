@@ -3,6 +3,7 @@
 import pytest
 
 from holdfast.core.commands import Pause
+from holdfast.core.queries import ListPauses
 
 
 def test_a_limit_is_set_shown_changed_and_lifted(shell):
@@ -121,6 +122,28 @@ def test_a_pause_for_all_tenants_is_shown_and_resumed(shell):
     assert shell.ok("counts", "--json").record["paused"] == ["task a", "task a of all tenants"]
     assert shell.ok("resume", "--task", "a").out == "resumed task a, task a of all tenants\n"
     assert shell.ok("counts", "--json").record["paused"] == []
+
+
+def test_a_resume_of_one_tenant_leaves_a_pause_of_all(shell):
+    """It is told that there is one."""
+    with shell.queue() as queue:
+        queue.connection.ask(Pause(task="a"))
+
+    said = shell.refused("resume", "--task", "a", "--tenant", "kim", code=3)
+
+    assert "paused is: task a of all tenants" in said
+    assert shell.ok("resume", "--task", "a").out == "resumed task a of all tenants\n"
+
+
+def test_a_queue_resumes_what_was_paused_without_a_tenant(shell):
+    """As the command line does; that of a tenant stays."""
+    with shell.queue() as queue:
+        for tenant in (None, "", "kim"):
+            queue.connection.ask(Pause(task="a", tenant=tenant))
+
+        queue.resume("a")
+
+        assert queue.connection.ask(ListPauses()) == [("kim", "a", None)]
 
 
 def test_what_is_not_paused_cannot_be_resumed(shell):

@@ -144,7 +144,7 @@ def test_actions_change_jobs_and_are_written_down(busy):
         job = f"/jobs/{job_id}"
         for path, fields in (
             (f"{job}/edit", {"data": '{"a": 2}', "priority": "900"}),
-            ("/tasks/pause", {"task": "resize", "on": "yes"}),
+            ("/tasks/pause", {"task": "resize", "tenant": "", "on": "yes"}),
             ("/schedules/run", {"name": "nightly"}),
             ("/schedules/pause", {"name": "nightly", "on": "yes"}),
             ("/workers/stop", {"name": "w1"}),
@@ -167,7 +167,7 @@ def test_actions_change_jobs_and_are_written_down(busy):
     ask = busy.connection.ask
     assert ask(q.GetJob(job_id=job_id)).state is State.CANCELLED
     assert ask(q.GetData(job_id=job_id)) == '{"a": 2}'
-    assert ask(q.ListPauses()) == [(None, "resize", None)]
+    assert ask(q.ListPauses()) == [("", "resize", None)]
     assert [one.domain for one in ask(q.ListLimits())] == [b"api"]
     assert ask(q.ListSchedules()) == []
     assert ask(q.ListJobs(filter=q.JobFilter(schedule="nightly"), limit=9))
@@ -273,7 +273,7 @@ def test_a_reader_sees_no_buttons_and_may_do_nothing(serve):
         ]
         assert sign_in(client, other)
     # The one form is the one that signs out.
-    assert all(page.count("<form") - page.count('role="search"') == 1 for page in pages)
+    assert all(page.count('method="post"') == 1 for page in pages)
     assert refused == [403] * 7
 
 

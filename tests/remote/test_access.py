@@ -263,7 +263,7 @@ def test_a_token_of_one_tenant_cannot_end_a_pause_for_all(guarded, tmp_path):
 
     def resume(secret: str) -> Said:
         url = f"grpc://127.0.0.1:{guarded.port}?token={secret}"
-        return Shell(tmp_path).run("resume", "--store", url, "--tenant", "a", "--task", "x")
+        return Shell(tmp_path).run("resume", "--store", url, "--task", "x")
 
     said = resume(guarded.token("of-a", tenant="a"))
     assert said.code, said

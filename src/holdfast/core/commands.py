@@ -294,7 +294,11 @@ class SetLimit(Command, frozen=True, kw_only=True):
 
 
 class Pause(Command, frozen=True, kw_only=True):
-    """Pause a task, a tenant or a domain: claims skip it. `on` False resumes it."""
+    """Pause a task, a tenant or a domain: claims skip it. `on` False resumes it.
+
+    Without a `tenant` a task is paused for all tenants. Resumed without one, that pause ends, and the one of
+    jobs without a tenant; those of named tenants stay.
+    """
 
     tenant: str | None = None
     task: str | None = None

@@ -171,9 +171,9 @@ def limit(
 
 
 def pause(task: Any, domain: Key | None, *, tenant: str, on: bool) -> QueueRequest[None]:
-    """Pause claims, or resume them."""
+    """Pause claims, or resume them: without a tenant also what was paused for all."""
     command = c.Pause(
-        tenant=tenant,
+        tenant=tenant if on or task is None else tenant or None,
         task=None if task is None else task_name(task),
         domain=None if domain is None else key_bytes("domain", domain),
         on=on,

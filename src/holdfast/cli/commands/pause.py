@@ -45,20 +45,17 @@ def pause(session: Session, /, *, task: str | None, domain: bytes | None) -> Non
 def resume(session: Session, /, *, task: str | None, domain: bytes | None) -> None:
     """Undo a pause, with the same options.
 
-    This includes the pause of a task for all tenants, which the HTTP API can make.
+    Without --tenant this includes the pause of a task for all tenants, which the HTTP API can make.
     """
-    from ...core.commands import Pause
-
     _check(task, domain)
-    asked = (session.tenant, task, domain)
+    ended = (session.tenant,) if session.tenant else ("", None)
     with session.existing() as queue:
         before = paused(queue)
-        found = [one for one in (asked, (None, task, domain)) if one in before]
+        found = [one for one in before if one[0] in ended and one[1:] == (task, domain)]
         if not found:
-            others = ", ".join(pause_text(one) for one in before)
+            asked, others = (session.tenant, task, domain), ", ".join(map(pause_text, before))
             raise NotFound("pause of", pause_text(asked) + (f"; paused is: {others}" if others else ""))
-        for tenant, *_ in found:
-            queue.connection.ask(Pause(tenant=tenant, task=task, domain=domain, on=False))
+        queue.resume(task, domain=domain)
         if left := [pause_text(one) for one in found if one in paused(queue)]:
             # A server takes what a token of one tenant asks for as asked for that tenant.
             raise Forbidden(f"{left[0]} stays paused: this token is for one tenant")

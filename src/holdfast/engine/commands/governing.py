@@ -61,8 +61,10 @@ def pause(batch: Batch, command: c.Pause) -> None:
         check_name("tenant", command.tenant, empty=True)
     # A domain belongs to a tenant; any other pause without one is for all of them.
     tenant = command.tenant if command.domain is None else command.tenant or ""
-    name = name_of(tenant, command.task, command.domain)
-    batch.rows[PAUSE, name] = b"{}" if command.on else None
+    batch.rows[PAUSE, name_of(tenant, command.task, command.domain)] = b"{}" if command.on else None
+    if tenant is None and not command.on:
+        # A client that named no tenant may have paused jobs without one, or those of all tenants.
+        batch.rows[PAUSE, name_of("", command.task, command.domain)] = None
     batch.forget_pauses()
     # Lifting a pause lets waiting claims look again.
     batch.woke = batch.woke or not command.on

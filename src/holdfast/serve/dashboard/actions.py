@@ -122,10 +122,11 @@ async def edit_job(view: View) -> Response:
 
 
 async def pause_task(view: View) -> Response:
-    """Pause or resume a task."""
-    task, on = view.field("task"), view.field("on") == "yes"
-    await view.ask(c.Pause(task=task, tenant=view.tenant, on=on))
-    await audit.record(view, "pause" if on else "resume", task=task, tenant=view.tenant)
+    """Pause or resume a task of a tenant; without a tenant of all, and without a task all of a tenant."""
+    tenant, task = (view.field(name) if name in view.form else None for name in ("tenant", "task"))
+    on = view.field("on") == "yes"
+    await view.ask(c.Pause(task=task, tenant=tenant, on=on))
+    await audit.record(view, "pause" if on else "resume", task=task, tenant=tenant)
     return done(view, "pause" if on else "resume")
 
 

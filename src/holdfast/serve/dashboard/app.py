@@ -30,7 +30,7 @@ from ..guard import REFUSED, Guard, incidents
 from ..http.exchange import Exchange, header_of, peer_of
 from ..http.problems import TITLES, Refusal, status_of
 from ..http.router import Router
-from . import parts
+from . import parts, tenants
 from .actions import ACTIONS, NOTICES, Act
 from .bulk import bulk
 from .handler_actions import HANDLER_ACTIONS
@@ -51,6 +51,7 @@ from .pages import (
     workers,
 )
 from .sessions import COOKIE, SESSION_MS, EndedSessions, Sessions, SignIn, read_session
+from .tenants import TenantNames
 from .trials import HandlerTrials
 from .view import Page, View
 
@@ -96,6 +97,7 @@ class Dashboard:
     ) -> None:
         self._exchange, self._store, self._is_tls, self._trials = exchange, store, is_tls, trials
         self._sessions, self._ended = Sessions(key), EndedSessions(exchange.connection)
+        self._tenants = TenantNames(exchange.connection)
         self._live = LivePages(exchange, self._readmit)
         # Without it every client may do everything: an application around it checks who they are.
         self._sign_in = sign_in
@@ -161,6 +163,7 @@ class Dashboard:
     async def _view(self, request: Request, *, has_store: bool) -> View:
         grant, session = await self._admit(request)
         exchange = self._exchange
+        names = has_store and grant.tenant is None and Scope.READ in grant.scopes
         return View(
             exchange=exchange,
             request=request,
@@ -171,6 +174,7 @@ class Dashboard:
             base=request.scope.get("root_path", ""),
             store=self._store,
             trials=self._trials,
+            tenants=await self._tenants.listed() if names else (),
         )
 
     # Pages and actions
@@ -210,7 +214,12 @@ class Dashboard:
                 view = replace(view, form=await self._form(request, max_bytes=FORM_BYTES))
                 self._check_form(view)
             made = await answer(view)
-            return made if isinstance(made, Response) else render(view, _with_notice(view, made))
+            if isinstance(made, Response):
+                return made
+            made = _with_notice(view, made)
+            if answer not in WITHOUT_STORE and not await tenants.is_known(view):
+                made = replace(made, body=join(tenants.unknown(view), made.body))
+            return render(view, made)
         except Unauthenticated as error:
             return _problem(request, error, None) if scope is not None else _to_sign_in(request)
         except HoldfastError as error:

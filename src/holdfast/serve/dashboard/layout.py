@@ -7,7 +7,8 @@ from pathlib import Path
 
 from starlette.responses import Response
 
-from .markup import Markup, el, html, join
+from . import tenants
+from .markup import Markup, el, html, join, user_text
 from .parts import icon
 from .view import Page, View
 
@@ -69,6 +70,9 @@ def render(view: View, page: Page) -> Response:
         el(
             "main",
             el("div", id="notice", role="status", aria_live="polite", class_="toast", hidden=True),
+            el("p", "Tenant ", user_text(view.tenant or "none"), class_="tenant")
+            if view.tenant is not None
+            else None,
             el("div", page.body, id="live"),
             id="content",
             tabindex="-1",
@@ -78,7 +82,8 @@ def render(view: View, page: Page) -> Response:
         data_live=None if page.live is None else page.live or "counts",
         data_tenant=view.tenant,
     )
-    return respond(view.base, page.title, body, page.status)
+    title = f"{page.title} · {view.tenant}" if view.tenant else page.title
+    return respond(view.base, title, body, page.status)
 
 
 def respond(base: str, title: str, body: Markup, status: int = 200) -> Response:
@@ -111,6 +116,7 @@ def _header(view: View, page: Page) -> Markup:
     return el(
         "header",
         el("a", icon("holdfast"), el("span", "Holdfast"), href=view.url("/"), class_="brand"),
+        tenants.switch(view, next((path for name, path, _ in SECTIONS if name == page.section), "/")),
         el("nav", links, aria_label="Pages"),
         el(
             "div",
@@ -126,7 +132,6 @@ def _header(view: View, page: Page) -> Markup:
 
 def _footer(view: View) -> Markup:
     who = view.grant.name or "this machine"
-    whose = "all tenants" if view.grant.tenant is None else f"tenant {view.grant.tenant or '(none)'}"
     out = None
     if view.session is not None:
         out = form(view, "/sign-out", el("button", "Sign out", class_="link"))
@@ -134,7 +139,7 @@ def _footer(view: View) -> Markup:
         "footer",
         el("span", f"Holdfast {_version()}"),
         el("span", view.store, class_="mono") if view.store else None,
-        el("span", f"{who} · {whose}"),
+        el("span", f"{who} · {tenants.name_of(view.tenant)}"),
         out,
     )
 

@@ -99,9 +99,20 @@ def job_link(view: View, job_id: int, label: str | None = None) -> Markup:
     return el("a", label or str(job_id), href=view.url(f"/jobs/{job_id}"), class_="mono")
 
 
-def task_link(view: View, task: str) -> Markup:
-    """A link to the jobs of a task."""
-    return el("a", user_text(task), href=view.url("/jobs", q=qualifier("task", task)))
+def task_link(view: View, task: str, tenant: str = "") -> Markup:
+    """A link to the jobs of a tenant's task."""
+    words = qualifier("task", task)
+    return el("a", user_text(task), href=view.url("/jobs", q=words, tenant=pinned(view, tenant)))
+
+
+def pinned(view: View, tenant: str) -> str | None:
+    """The tenant that an address must name to be about one tenant; None: there are no others."""
+    return tenant if view.has_tenants or view.tenant is not None else None
+
+
+def tenant_note(tenant: str) -> Markup | None:
+    """The tenant of a row beside its name."""
+    return el("span", " ", user_text(tenant), class_="note") if tenant else None
 
 
 def qualifier(name: str, value: str) -> str:

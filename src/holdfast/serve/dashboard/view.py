@@ -48,6 +48,8 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
     store: str = ""
     # Runs handlers with sample data; None: this server runs none.
     trials: HandlerTrials | None = None
+    # The tenants that have jobs, for a client that may see all.
+    tenants: tuple[str, ...] = ()
     # The fields of a form that was sent.
     form: Mapping[str, list[str]] = {}
 
@@ -77,6 +79,11 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
         return self.request.query_params.get("tenant")
 
     @property
+    def has_tenants(self) -> bool:
+        """Whether any job of the store has a tenant."""
+        return any(self.tenants)
+
+    @property
     def one_tenant(self) -> str:
         """The tenant of what belongs to exactly one: limits, schedules, consumers."""
         return self.tenant or ""
@@ -99,6 +106,8 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
         kept = self.request.query_params.get("tenant")
         if self.grant.tenant is None and kept is not None:
             params.setdefault("tenant", kept)
+        elif self.grant.tenant is not None:
+            params.pop("tenant", None)
         said = {name: value for name, value in params.items() if value is not None}
         return f"{self.base}{path}{'?' + urlencode(said) if said else ''}"
 

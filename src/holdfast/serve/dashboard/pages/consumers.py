@@ -2,7 +2,7 @@
 
 from ....core import queries as q
 from ....core.indexed import Mark
-from .. import parts
+from .. import parts, tenants
 from ..markup import Markup, el, join, user_text
 from ..view import Page, View
 
@@ -10,7 +10,7 @@ from ..view import Page, View
 async def consumers(view: View) -> Page:
     """All consumers of a tenant."""
     found: dict[str, Mark] = await view.ask(q.ListConsumers(tenant=view.one_tenant))
-    body = join(parts.heading("Consumers", lead=_lead(found)), _table(view, found))
+    body = join(parts.heading("Consumers", lead=_lead(found)), tenants.hint(view), _table(view, found))
     return Page(title="Consumers", body=body, section="consumers")
 
 
@@ -22,7 +22,10 @@ def _lead(found: dict[str, Mark]) -> str | None:
 def _table(view: View, found: dict[str, Mark]) -> Markup:
     if not found:
         hint = el("code", "holdfast.indexed.Progress(queue, name)")
-        return parts.empty("No consumers", join("A consumer is listed here once it has progress: ", hint))
+        return parts.empty(
+            f"No consumers{tenants.whose(view)}",
+            join("A consumer is listed here once it has progress: ", hint),
+        )
     rows = [
         (
             user_text(name),

@@ -7,7 +7,7 @@ from ....core.bounds import HANDLER_PAGE, PAGE_JOBS
 from ....core.errors import NotFound
 from ....core.handler import SCRIPTS, GetHandler, Handler, ListHandlers, ListHandlerVersions
 from ....work.runners.records import RunResult
-from .. import json_view, parts
+from .. import json_view, parts, tenants
 from ..layout import form
 from ..markup import Markup, clean, el, join, user_text
 from ..view import Page, View
@@ -47,14 +47,14 @@ async def handlers(view: View) -> Page:
         ListHandlers(tenant=view.one_tenant, after_task=view.param("after"))
     )
     add = el("a", "New handler", href=view.url("/handler"), class_="button") if can_edit(view) else None
-    body = join(parts.heading("Handlers", *([add] if add else [])), _list(view, found))
+    body = join(parts.heading("Handlers", *([add] if add else [])), tenants.hint(view), _list(view, found))
     return Page(title="Handlers", body=body, section="handlers")
 
 
 def _list(view: View, found: list[Handler]) -> Markup:
     if not found:
         hint = el("code", "holdfast handler set resize resize.py --lang python")
-        return parts.empty("No handlers in the store", join("Set one: ", hint))
+        return parts.empty(f"No handlers{tenants.whose(view)}", join("Set one: ", hint))
     rows = [
         (
             el("a", user_text(one.task), href=view.url("/handler", task=one.task)),

@@ -87,7 +87,7 @@ def _heading(view: View, found: Job, why: str) -> Markup:
             "p",
             el("a", "Jobs", href=view.url("/jobs")),
             " / ",
-            parts.task_link(view, found.task),
+            parts.task_link(view, found.task, found.tenant),
             class_="path",
         ),
         parts.heading(

@@ -149,8 +149,8 @@ def _row(view: View, job: Job) -> tuple[Any, ...]:
     cells = (
         parts.job_link(view, job.id),
         join(
-            parts.task_link(view, job.task),
-            el("span", " ", user_text(job.tenant), class_="note") if job.tenant else None,
+            parts.task_link(view, job.task, job.tenant),
+            parts.tenant_note(job.tenant),
         ),
         parts.state_badge(job),
         parts.moment(job.created_at, view.now_ms),

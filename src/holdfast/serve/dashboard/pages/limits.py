@@ -3,7 +3,7 @@
 from ....core import queries as q
 from ....core.counting import counted
 from ....core.limit_text import limit_text
-from .. import parts
+from .. import parts, tenants
 from ..layout import form
 from ..markup import Markup, el, join, user_text
 from ..view import Page, View
@@ -17,6 +17,7 @@ async def limits(view: View) -> Page:
     lead = f"{counted(len(found), 'limit')}, {counted(held, 'job')} held back." if found else None
     body = join(
         parts.heading("Limits", lead=lead),
+        tenants.hint(view),
         _table(view, found),
         _pauses(pauses),
         _edit(view) if view.can_manage else None,
@@ -27,7 +28,7 @@ async def limits(view: View) -> Page:
 def _table(view: View, found: list[q.LimitLoad]) -> Markup:
     if not found:
         hint = el("code", "holdfast limit api.example.com --rate 10/s --concurrency 4")
-        return parts.empty("No limits", join("Set one: ", hint))
+        return parts.empty(f"No limits{tenants.whose(view)}", join("Set one: ", hint))
     rows = []
     for one in found:
         name = one.domain.decode(errors="replace")

@@ -4,7 +4,7 @@ from ....core import queries as q
 from ....core.job import Job, State
 from ....core.limit_text import limit_text
 from ....core.searching import ListTasks, TaskState
-from .. import parts
+from .. import parts, tenants
 from ..markup import Markup, el, join, user_text
 from ..view import Page, View
 from . import history, rows
@@ -17,7 +17,7 @@ async def overview(view: View) -> Page:
     found: q.Overview = await view.ask(q.GetOverview(tenant=view.tenant, only_own=view.tenant is not None))
     failed = await rows.newest(view, q.JobFilter(tenant=view.tenant, state=State.FAILED), SHOWN_JOBS)
     body = join(
-        parts.heading("Overview", lead=_lead(found)),
+        parts.heading("Overview", lead=_lead(view, found)),
         _tiles(view, found),
         await history.card(view),
         _tasks(view, found, await view.ask(ListTasks(tenant=view.tenant, limit=SHOWN_TASKS))),
@@ -28,10 +28,10 @@ async def overview(view: View) -> Page:
     return Page(title="Overview", body=body, section="overview")
 
 
-def _lead(found: q.Overview) -> str:
+def _lead(view: View, found: q.Overview) -> str:
     waiting, running = _sum(found, "WAITING"), _sum(found, "RUNNING")
     if not found.count_all():
-        return "This store has no jobs yet."
+        return f"There are no jobs{tenants.whose(view) if view.tenant else ''} yet."
     if not found.workers:
         return f"No worker is alive. {parts.number(waiting)} jobs wait."
     alive = "1 worker is" if len(found.workers) == 1 else f"{len(found.workers)} workers are"
@@ -62,14 +62,14 @@ def _tasks(view: View, found: q.Overview, states: list[TaskState]) -> Markup:
     if not states:
         hint = join("Add one: ", el("code", 'holdfast add resize \'{"path": "a.png"}\''))
         return parts.card("Tasks", parts.empty("No jobs yet", hint))
-    paused = {task for _, task, domain in found.pauses if task is not None and domain is None}
     table = parts.table(
         ("Task", "Waiting", "Oldest waits", "Scheduled", "Running", "Failed", "Finished"),
         [
             (
                 join(
-                    parts.task_link(view, one.task),
-                    parts.badge("paused", "paused") if one.task in paused else None,
+                    parts.task_link(view, one.task, one.tenant),
+                    parts.tenant_note(one.tenant),
+                    [rows.pause_badge(pause) for pause in rows.pauses_of(found.pauses, one.tenant, one.task)],
                 ),
                 _count(one.waiting),
                 rows.waits(one, found.now_ms),
@@ -164,7 +164,7 @@ def _failures(view: View, failed: list[Job]) -> Markup:
         [
             (
                 parts.job_link(view, job.id),
-                parts.task_link(view, job.task),
+                parts.task_link(view, job.task, job.tenant),
                 parts.moment(job.finished_at, view.now_ms),
                 el("span", user_text(rows.why_failed(job)), class_="cut"),
             )

@@ -1,5 +1,7 @@
 """Cells and lists that several pages show."""
 
+from collections.abc import Iterable
+
 from ....core import queries as q
 from ....core.job import Job
 from ....core.searching import JobPage, SearchJobs, TaskState
@@ -12,6 +14,17 @@ async def newest(view: View, wanted: q.JobFilter, limit: int) -> list[Job]:
     """The newest jobs that match."""
     found: JobPage = await view.ask(SearchJobs(filter=wanted, limit=limit))
     return list(found.jobs)
+
+
+def pauses_of(pauses: Iterable[q.Paused], tenant: str, task: str) -> list[q.Paused]:
+    """The pauses that stop a tenant's task: of all tenants, of the tenant, or of its task."""
+    return [one for one in pauses if one[0] in (None, tenant) and one[1] in (None, task) and one[2] is None]
+
+
+def pause_badge(pause: q.Paused) -> Markup:
+    """That a task is paused, and what else is by the same pause."""
+    wide = " for all tenants" if pause[0] is None else "" if pause[1] is not None else " with its tenant"
+    return join(" ", parts.badge(f"paused{wide}", "paused"))
 
 
 def progress(job: Job) -> Markup | None:

@@ -3,7 +3,7 @@
 from ....core import queries as q
 from ....core.counting import counted
 from ....core.schedule import Schedule, upcoming
-from .. import parts
+from .. import parts, tenants
 from ..layout import form
 from ..markup import Markup, el, join, user_text
 from ..view import Page, View
@@ -14,7 +14,7 @@ NEXT = 3
 async def schedules(view: View) -> Page:
     """All schedules of a tenant."""
     found: list[q.Planned] = await view.ask(q.ListSchedules(tenant=view.one_tenant))
-    body = join(parts.heading("Schedules", lead=_lead(found)), _table(view, found))
+    body = join(parts.heading("Schedules", lead=_lead(found)), tenants.hint(view), _table(view, found))
     return Page(title="Schedules", body=body, section="schedules")
 
 
@@ -26,7 +26,7 @@ def _lead(found: list[q.Planned]) -> str | None:
 def _table(view: View, found: list[q.Planned]) -> Markup:
     if not found:
         hint = el("code", "holdfast schedule nightly report --cron '0 2 * * *'")
-        return parts.empty("No schedules yet", join("Make one: ", hint))
+        return parts.empty(f"No schedules{tenants.whose(view)}", join("Make one: ", hint))
     rows = [
         (
             join(
@@ -34,7 +34,7 @@ def _table(view: View, found: list[q.Planned]) -> Markup:
                 parts.badge("paused", "paused") if one.schedule.paused else None,
                 parts.badge("ended", "cancelled") if one.schedule.ended else None,
             ),
-            parts.task_link(view, one.task),
+            parts.task_link(view, one.task, one.schedule.tenant),
             when(one.schedule),
             _next(view, one.schedule),
             _history(view, one.schedule),

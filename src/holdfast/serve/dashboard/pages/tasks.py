@@ -6,7 +6,7 @@ from ....core.history import GetHistory, TaskEnds
 from ....core.searching import ListTasks, TaskState
 from .. import parts
 from ..layout import form
-from ..markup import Markup, el, join, user_text
+from ..markup import Markup, el, join
 from ..view import Page, View
 from . import history, rows
 
@@ -32,8 +32,7 @@ def _table(
 ) -> Markup:
     if not found:
         return parts.empty("No tasks yet", "A task is listed here once it has a job.")
-    paused = {(whose, task) for whose, task, domain in pauses if domain is None}
-    listed = [_row(view, one, paused, ends.get((one.tenant, one.task), TaskEnds())) for one in found[:SHOWN]]
+    listed = [_row(view, one, pauses, ends.get((one.tenant, one.task), TaskEnds())) for one in found[:SHOWN]]
     head = ("Task", "Waiting", "Oldest waits", "Scheduled", "Running", "Failed")
     table = parts.table(
         (*head, "Ended/h", "Failed share", "Mean run", ""), listed, caption="Tasks", right=NUMBERS
@@ -42,15 +41,13 @@ def _table(
     return join(table, more)
 
 
-def _row(
-    view: View, one: TaskState, paused: set[tuple[str | None, str | None]], ends: TaskEnds
-) -> tuple[object, ...]:
-    is_paused = any((whose, task) in paused for whose in (None, one.tenant) for task in (None, one.task))
+def _row(view: View, one: TaskState, pauses: list[q.Paused], ends: TaskEnds) -> tuple[object, ...]:
+    paused = rows.pauses_of(pauses, one.tenant, one.task)
     runs = ends.finished + ends.failed + ends.retried
     name = join(
-        parts.task_link(view, one.task),
-        el("span", " ", user_text(one.tenant), class_="note") if one.tenant else None,
-        parts.badge("paused", "paused") if is_paused else None,
+        parts.task_link(view, one.task, one.tenant),
+        parts.tenant_note(one.tenant),
+        [rows.pause_badge(pause) for pause in paused],
     )
     failed = el("a", parts.number(one.failed), href=_failed(view, one)) if one.failed else "0"
     return (
@@ -63,20 +60,32 @@ def _row(
         parts.number(ends.finished + ends.failed + ends.cancelled),
         f"{(ends.failed + ends.retried) / runs:.1%}" if runs else "–",
         parts.span(ends.run_ms // runs) if runs else "–",
-        _pause(view, one, is_paused=is_paused) if view.can_manage else None,
+        _pauses(view, one, paused) if view.can_manage else None,
     )
 
 
 def _failed(view: View, one: TaskState) -> str:
-    return view.url("/jobs", q=f"{parts.qualifier('task', one.task)} state:failed")
+    words = f"{parts.qualifier('task', one.task)} state:failed"
+    return view.url("/jobs", q=words, tenant=parts.pinned(view, one.tenant))
 
 
-def _pause(view: View, one: TaskState, *, is_paused: bool) -> Markup:
-    label = "Resume" if is_paused else "Pause"
+def _pauses(view: View, one: TaskState, paused: list[q.Paused]) -> Markup:
+    """A button to end each pause, and one that pauses this tenant's task if nothing does yet."""
+    own: q.Paused = (one.tenant, one.task, None)
+    ends = [_pause(view, one, pause, on=False) for pause in paused if view.grant.tenant in (None, pause[0])]
+    return el("div", ends, None if paused else _pause(view, one, own, on=True), class_="actions")
+
+
+def _pause(view: View, one: TaskState, pause: q.Paused, *, on: bool) -> Markup:
+    tenant, task, _ = pause
+    label = "Pause" if on else "Resume"
+    what = " for all tenants" if tenant is None else "" if task is not None else f" tenant {tenant or 'none'}"
+    named = f"{label}{what} {one.task}" + (f" of {one.tenant}" if one.tenant else "")
     return form(
         view,
         "/tasks/pause",
-        el("input", type="hidden", name="task", value=one.task),
-        el("input", type="hidden", name="on", value="no" if is_paused else "yes"),
-        el("button", label, type="submit", class_="small", aria_label=f"{label} {one.task}"),
+        None if tenant is None else el("input", type="hidden", name="tenant", value=tenant),
+        None if task is None else el("input", type="hidden", name="task", value=task),
+        el("input", type="hidden", name="on", value="yes" if on else "no"),
+        el("button", f"{label}{what}", type="submit", class_="small", aria_label=named),
     )

@@ -71,7 +71,7 @@ def _running(view: View, found: q.Overview) -> Markup:
     listed = [
         (
             parts.job_link(view, job.id),
-            parts.task_link(view, job.task),
+            parts.task_link(view, job.task, job.tenant),
             str(job.owner),
             parts.moment(job.started_at, found.now_ms),
             parts.moment(job.lease_until, found.now_ms),

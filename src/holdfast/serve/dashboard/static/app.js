@@ -104,17 +104,18 @@
     if (event.ctrlKey || event.metaKey || event.altKey || event.target.closest("input, textarea, select")) return;
     if (awaiting) {
       awaiting = false;
-      if (event.key in pages) location.assign(base + pages[event.key] + (tenant ? `?tenant=${encodeURIComponent(tenant)}` : ""));
+      if (event.key in pages) location.assign(base + pages[event.key] + whose);
       return;
     }
     if (event.key === "g") awaiting = true;
     else if (event.key === "p") $("#live-toggle")?.click();
     else if (event.key === "/") {
       const field = $("#q");
-      if (field) { event.preventDefault(); field.focus(); } else location.assign(`${base}/jobs`);
+      if (field) { event.preventDefault(); field.focus(); } else location.assign(`${base}/jobs${whose}`);
     }
   });
   const tenant = new URLSearchParams(location.search).get("tenant");
+  const whose = tenant === null ? "" : `?tenant=${encodeURIComponent(tenant)}`;
 
   // Live: the server says that something has changed, and the page is read again and put in place.
   const subject = body.dataset.live;
