@@ -30,7 +30,7 @@ from ..guard import REFUSED, Guard, incidents
 from ..http.exchange import Exchange, header_of, peer_of
 from ..http.problems import TITLES, Refusal, status_of
 from ..http.router import Router
-from . import parts, tenants
+from . import audit, parts, tenants
 from .actions import ACTIONS, NOTICES, Act
 from .bulk import bulk
 from .handler_actions import HANDLER_ACTIONS
@@ -50,7 +50,7 @@ from .pages import (
     tasks,
     workers,
 )
-from .sessions import COOKIE, SESSION_MS, EndedSessions, Sessions, SignIn, read_session
+from .sessions import COOKIE, SESSION_MS, ActionBudget, EndedSessions, Sessions, SignIn, read_session
 from .tenants import TenantNames
 from .trials import HandlerTrials
 from .view import Page, View
@@ -97,6 +97,7 @@ class Dashboard:
     ) -> None:
         self._exchange, self._store, self._is_tls, self._trials = exchange, store, is_tls, trials
         self._sessions, self._ended = Sessions(key), EndedSessions(exchange.connection)
+        self._budget = ActionBudget()
         self._tenants = TenantNames(exchange.connection)
         self._live = LivePages(exchange, self._readmit)
         # Without it every client may do everything: an application around it checks who they are.
@@ -170,6 +171,7 @@ class Dashboard:
             grant=grant,
             session=session,
             form_token=self._sessions.form_token(session, grant.name),
+            budget=self._budget,
             now_ms=await exchange.connection.ask_async(q.GetTime()) if has_store else system_clock(),
             base=request.scope.get("root_path", ""),
             store=self._store,
@@ -213,6 +215,7 @@ class Dashboard:
                 # Only now: a client without a token must not fill the memory.
                 view = replace(view, form=await self._form(request, max_bytes=FORM_BYTES))
                 self._check_form(view)
+                self._budget.spend(view.grant.name, now_ms=view.now_ms)
             made = await answer(view)
             if isinstance(made, Response):
                 return made
@@ -223,6 +226,8 @@ class Dashboard:
         except Unauthenticated as error:
             return _problem(request, error, None) if scope is not None else _to_sign_in(request)
         except HoldfastError as error:
+            if view is not None and scope is not None and isinstance(error, Forbidden):
+                audit.record_refused(view)
             return _problem(request, error, view)
         except ClientDisconnect:
             return Response(status_code=400)

@@ -35,7 +35,8 @@ async def bulk(view: View) -> PageOrResponse:
     else:
         ids, more = [read_job_id(one) for one in view.form.get("id", ())][:MOST], False
     count = await _run(view, action, ids)
-    await audit.record(view, f"{action} many", jobs=count, of=len(ids), search=search.text)
+    if count:
+        await audit.record(view, f"{action} many", jobs=count, of=len(ids), search=search.text)
     if more:
         return _again(view, action, search, count)
     return done(view, "bulk", count=count, left=len(ids) - count)

@@ -23,9 +23,14 @@ from ...core.indexed import LogItem
 from ...core.token import FRESH_S, is_token_name
 from ...engine.connection import Connection
 from ...store.common.clock import monotonic_s
+from ..http.problems import Refusal
 
 COOKIE = "holdfast_session"
 SESSION_MS = 12 * HOUR_MS
+# The most actions of a token in the time that a session lasts. Programs use /v1, which has no such limit.
+MOST_ACTIONS = 1_000
+# Old entries of the audit log are looked for with the first action of an hour.
+TRIM_EVERY_MS = HOUR_MS
 # The form token of clients that need no session: on loopback, or with a token in the header.
 NO_SESSION = "-"
 
@@ -133,6 +138,35 @@ class EndedSessions:
             self._read_to = max(self._read_to, page.ends.trimmed)
             if self._read_to >= page.ends.head:
                 return
+
+
+class ActionBudget:
+    """How many actions each token has left, as one server counts them."""
+
+    def __init__(self) -> None:
+        self._window, self._spent = 0, dict[str, int]()
+        self._trimmed_ms = dict[tuple[str, str], int]()
+
+    def __len__(self) -> int:
+        return len(self._spent)
+
+    def spend(self, name: str, *, now_ms: int) -> None:
+        """Count an action; raise if the token has no more."""
+        if now_ms // SESSION_MS != self._window:
+            self._window = now_ms // SESSION_MS
+            self._spent.clear()
+            self._trimmed_ms.clear()
+        if self._spent.get(name, 0) >= MOST_ACTIONS:
+            most = f"{MOST_ACTIONS:,} actions in {SESSION_MS // HOUR_MS} hours"
+            raise Refusal(429, "TOO_MANY_ACTIONS", f"{most} are the most by hand; use the HTTP API")
+        self._spent[name] = self._spent.get(name, 0) + 1
+
+    def wants_trim(self, key: tuple[str, str], *, now_ms: int) -> bool:
+        """Whether a log was not trimmed in the last hour; from now on it counts as trimmed."""
+        if now_ms - self._trimmed_ms.get(key, 0) < TRIM_EVERY_MS:
+            return False
+        self._trimmed_ms[key] = now_ms
+        return True
 
 
 def _hash_of(session: SignIn) -> str:

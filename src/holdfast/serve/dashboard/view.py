@@ -15,7 +15,7 @@ from ...core.errors import BadInput, Forbidden
 from ...core.ids import MAX_ID
 from ..http.exchange import Exchange
 from .markup import Markup
-from .sessions import SignIn
+from .sessions import ActionBudget, SignIn
 from .trials import HandlerTrials
 
 
@@ -46,6 +46,7 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
     # Where the dashboard is mounted: "", or a path without a slash at its end.
     base: str = ""
     store: str = ""
+    budget: ActionBudget
     # Runs handlers with sample data; None: this server runs none.
     trials: HandlerTrials | None = None
     # The tenants that have jobs, for a client that may see all.
