@@ -5,12 +5,16 @@
 Each is forked by this one, and gets SIGKILL at a random moment, a third of them perhaps while they open the
 journal. What was acknowledged is in the file `acked`, a line for each job, written after the reply. With a
 FILE there are as many more kills as it takes until that file exists.
+
+With the role `copies` two of them live at a time, each on a folder of its own, while folders are copied and
+replaced by backups; what each was told is in `acked-` and its number.
 """
 
 import json
 import os
 import random
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -41,10 +45,10 @@ class Pen:
         os.write(self._fd, "".join(json.dumps(line) + "\n" for line in lines).encode())
 
 
-def add_jobs(folder: Path, tag: str) -> None:
+def add_jobs(folder: Path, tag: str, name: str = "j", told: str = "acked") -> None:
     """Two threads add jobs to a queue with a journal, singly and by many; its ingester moves them."""
-    queue = holdfast.connect(_store_url(folder), journal=folder / "j")
-    acked = Pen(folder / "acked")
+    queue = holdfast.connect(_store_url(folder), journal=folder / name)
+    acked = Pen(folder / told)
 
     def go_on(thread: int) -> None:
         rng, number = random.Random(), 0
@@ -97,6 +101,62 @@ def _run(go_on: Callable[[int], None]) -> None:
     os._exit(1)
 
 
+def copies(folder: Path, kills: int) -> None:
+    """Kill processes on folders that are copied and replaced by backups, also in use."""
+    rng, lives, done = random.Random(), dict[str, int](), {"copied": 0, "restored": 0}
+    names, backups, number = ["j-0", "j-1"], list[str](), count(2)
+
+    def kill(name: str) -> None:
+        pid = lives.pop(name)
+        os.kill(pid, signal.SIGKILL)
+        _, status = os.waitpid(pid, 0)
+        assert os.WIFSIGNALED(status), f"the process on {name} ended by itself"
+
+    def copy(name: str) -> None:
+        kind = rng.choice(["j", "backup"])
+        copied = f"{kind}-{next(number)}"
+        # A file that vanishes meanwhile is no fault.
+        subprocess.run(["cp", "-a", folder / name, folder / copied], check=False, stderr=subprocess.DEVNULL)
+        (names if kind == "j" else backups).append(copied)
+        done["copied"] += 1
+
+    def restore(name: str) -> None:
+        # What the folder has and the store has not is ingested at the end, under another name.
+        if (folder / name).exists():
+            (folder / name).rename(folder / f"j-{next(number)}-old")
+        subprocess.run(["cp", "-a", folder / rng.choice(backups), folder / name], check=True)
+        done["restored"] += 1
+
+    try:
+        for life in range(kills):
+            name = rng.choice([one for one in names[-4:] if one not in lives])
+            if backups and rng.random() < 0.4:
+                restore(name)
+            lives[name] = _fork(add_jobs, folder, str(life), name, f"acked-{life}")
+            if life % 3:
+                _wait_for_ack(folder / f"acked-{life}")
+            if (folder / name).exists() and rng.random() < 0.6:
+                copy(name)
+            time.sleep(rng.uniform(0, LIFE_S))
+            if len(lives) > 1:
+                kill(rng.choice(list(lives)))
+    finally:
+        for name in list(lives):
+            kill(name)
+    sys.stdout.write(", ".join(f"{times} folders {verb}" for verb, times in done.items()))
+
+
+def _fork(work: Callable[..., None], *args: object) -> int:
+    """The id of a process that does something until it is killed."""
+    pid = os.fork()
+    if not pid:
+        try:
+            work(*args)
+        finally:
+            os._exit(1)
+    return pid
+
+
 def _wait_for_ack(path: Path) -> None:
     """Wait until a process has opened the journal and uses it."""
     before, until_s = _size(path), time.monotonic() + 30
@@ -122,16 +182,14 @@ def main() -> None:
     # The store is there, and all that is imported late.
     with holdfast.connect(_store_url(folder), journal=folder / "before") as queue:
         queue.get(queue.add("before"))
+    if role == "copies":
+        copies(folder, kills)
+        return
     rng = random.Random()
     for life in count():
         if life >= kills and (len(sys.argv) < 6 or Path(sys.argv[5]).exists()):
             return
-        pid = os.fork()
-        if not pid:
-            try:
-                globals()[role](folder, str(life))
-            finally:
-                os._exit(1)
+        pid = _fork(globals()[role], folder, str(life))
         if life % 3:
             _wait_for_ack(folder / "acked")
         time.sleep(rng.uniform(0, LIFE_S))

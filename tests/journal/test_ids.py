@@ -1,15 +1,13 @@
 """No id is made twice: after crashes, with clocks set back, in copied folders, while the store is away."""
 
-import shutil
-
 import pytest
 from msgspec.structs import replace
 
 from holdfast.core import ids
-from holdfast.core.bounds import DAY_MS, HOUR_MS, JOURNAL_LEASE_MS
-from holdfast.core.errors import StoreFull, Unavailable
+from holdfast.core.bounds import DAY_MS, HOUR_MS, JOURNAL_LEASE_MS, MINUTE_MS
+from holdfast.core.errors import Unavailable
 from holdfast.core.sysid import TakenSysid, TakeSysid
-from holdfast.journal.folder import JournalFolder, KeptSysid
+from holdfast.journal.folder import JournalFolder
 from holdfast.journal.ids import AHEAD_MS, JournalIds
 from holdfast.testing.clock import MovedClock
 
@@ -128,38 +126,38 @@ def test_a_number_that_was_lost_is_replaced(folder, clock):
     assert ids.unpack(after).time_ms == NOON_MS + HOUR_MS
 
 
-def test_a_copied_folder_does_not_use_the_number(folder, clock, tmp_path):
-    """Two processes would make the same ids: the copy takes a number of its own."""
-    JournalIds(folder, clock).adopt(leased(clock))
-    shutil.copytree(tmp_path / "j", tmp_path / "copy")
-
-    assert JournalIds(folder, clock).kept is not None
-    assert JournalIds(JournalFolder(tmp_path / "copy"), clock).kept is None
-
-
-def test_a_number_that_could_not_be_kept_is_the_same_at_the_next_try(folder, clock, monkeypatch):
-    """Each would be taken from all other journals for days."""
-    source, tokens = JournalIds(folder, clock), []
+def test_a_number_is_asked_for_with_a_token_that_is_kept(folder, clock):
+    """If the process dies before the reply, the next one gets the same number: no other journal could."""
+    asked: list[TakeSysid] = []
 
     def ask(command: TakeSysid) -> TakenSysid:
-        tokens.append(command.token)
+        asked.append(command)
+        if len(asked) == 1:
+            raise KeyboardInterrupt
         return replace(leased(clock), token=command.token)
 
-    with monkeypatch.context() as patch:
-        patch.setattr(folder, "write_sysid", _fail_full)
-        for _ in range(3):
-            with pytest.raises(StoreFull):
-                source.renew(ask)
+    with pytest.raises(KeyboardInterrupt):
+        JournalIds(folder, clock).renew(ask)
+    source = JournalIds(folder, clock)
     source.renew(ask)
 
-    assert len(tokens) == 4
-    assert len(set(tokens)) == 1
+    assert asked[0] == asked[1]
+    assert (asked[2].previous, asked[2].number) == (asked[1].token, leased(clock).number)
     assert source.kept is not None
-    assert source.kept.token == tokens[0]
+    assert source.kept.token == asked[2].token
 
 
-def _fail_full(_kept: KeptSysid) -> None:
-    raise StoreFull("no room")
+def test_after_many_crashes_ids_are_ahead_of_the_clock_by_a_minute_at_most(folder, clock):
+    """However soon they follow each other, and while the store is away."""
+    made: list[int] = []
+    for crash in range(100):
+        source = JournalIds(folder, clock)
+        if not crash:
+            source.adopt(leased(clock))
+        made += source.make(1)
+
+    assert made == sorted(set(made))
+    assert ids.unpack(made[-1]).time_ms <= NOON_MS + MINUTE_MS
 
 
 def test_a_number_is_confirmed_at_the_start_and_after_an_outage(folder, clock):

@@ -48,6 +48,19 @@ def test_a_number_is_renewed_for_as_long_as_it_is_held(queue: Queue, clock: Move
     assert _take(queue, "a", number=again.number).number != again.number
 
 
+def test_a_number_passes_to_one_of_those_that_know_its_token(queue: Queue) -> None:
+    """The first: the others, as the copies of its holder's folder, get numbers of their own."""
+    first = _take(queue, "a")
+
+    taken = [
+        ask(queue, TakeSysid(token=token, previous="a", number=first.number, for_ms=WEEK_MS))
+        for token in ("b", "c", "b")
+    ]
+
+    assert taken[0].number == taken[2].number == first.number != taken[1].number
+    assert _take(queue, "a", number=first.number).number not in {one.number for one in taken}
+
+
 @pytest.mark.parametrize(
     "command",
     [
@@ -55,6 +68,8 @@ def test_a_number_is_renewed_for_as_long_as_it_is_held(queue: Queue, clock: Move
         TakeSysid(token="a", for_ms=-1),
         TakeSysid(token="a", for_ms=WEEK_MS + 1),
         TakeSysid(token="a", number=ids.SYSIDS, for_ms=1),
+        TakeSysid(token="a", previous="b" * 256, for_ms=1),
+        TakeSysid(token="a", used_until_ms=-1, for_ms=0),
     ],
     ids=str,
 )

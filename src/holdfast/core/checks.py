@@ -278,7 +278,10 @@ def _check_answer(answer: Answer) -> None:
 
 def _check_sysid(command: TakeSysid) -> None:
     check_name("token", command.token)
+    if command.previous:
+        check_name("previous", command.previous)
     check_whole("number", command.number, 0, SYSIDS - 1)
+    check_whole("used_until", command.used_until_ms, 0, bounds.MAX_TIME_MS)
     check_whole("for", command.for_ms, 0, bounds.JOURNAL_LEASE_MS)
 
 

@@ -17,6 +17,7 @@ from msgspec.structs import replace
 from ..core import ids
 from ..core.bounds import SYSID_LEASE_MS
 from ..core.commands import NewJob
+from ..core.durations import iso
 from ..core.errors import Stopped, StoreFull
 from ..core.job import Record
 from ..core.kinds import SYSID
@@ -47,11 +48,15 @@ class StopPeriod:
 
 
 class Sysid(Record, frozen=True, kw_only=True):
-    """The lease of a sysid: its holder (`token`), its end, and the time below which its ids are."""
+    """The lease of a sysid: its holder (`token`), its end, and the times between which its ids are.
+
+    `ids_from_ms` is kept for journals, which say themselves up to where they made ids.
+    """
 
     token: str
     until_ms: int
     ids_until_ms: int
+    ids_from_ms: int = 0
 
 
 class OwnSysid(NamedTuple):
@@ -271,4 +276,9 @@ def free_number(held: dict[int, Sysid], now_ms: int, numbers: range) -> int:
         return fresh
     if free:
         return free[0][1]
-    raise StoreFull(f"all {len(numbers):,} process numbers of this store are taken; try again in a minute")
+    holders = "journals" if numbers.start >= ids.FIRST_JOURNAL_SYSID else "processes"
+    next_ms = min(held[number].until_ms for number in numbers)
+    raise StoreFull(
+        f"all {len(numbers):,} numbers that {holders} make ids by are taken in this store; the next one is "
+        f"free at {iso(next_ms)}, unless its holder renews it"
+    )

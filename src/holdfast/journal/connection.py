@@ -32,6 +32,8 @@ from .journal import Journal
 
 # How long `close` waits for the ingester while the store is there, and for a store that does not answer.
 DRAIN_S, CLOSING_S = 10.0, 2.0
+# How long the first add after opening waits for a store that does not answer.
+CONFIRM_S = 2.0
 # How long a command waits for a job that is still in the journal, and how many wait at a time.
 INGESTED_S, WAITS = 10.0, 4
 # What the journal does itself, at least for some.
@@ -56,6 +58,8 @@ class JournalConnection(Connection):
         self._lock = threading.Lock()
         # Nothing more is accepted; and after the last try to ingest it, the store is not opened any more.
         self._is_closing = self._is_closed = False
+        # The store was asked whether the number in the folder is still this journal's, or cannot be asked.
+        self._may_make_ids = False
         self.journal = Journal(path, clock=clock)
         self._ingester = Ingester(self.journal, self.connect_store, clock)
         self._ingester.start()
@@ -106,7 +110,7 @@ class JournalConnection(Connection):
         import asyncio
 
         if isinstance(asked, c.Add) and not needs_store(asked):
-            if not self.journal.ids.is_usable:
+            if not (self._may_make_ids and self.journal.ids.is_usable):
                 await asyncio.to_thread(self._ensure_ids)
             ticket = Ticket(asked)
             future = ticket.for_loop(asyncio.get_running_loop())
@@ -190,8 +194,13 @@ class JournalConnection(Connection):
         """Take a number from the store if the journal has none whose time is not over."""
         if self._is_closing:
             raise Closed
-        if not self.journal.ids.is_usable:
-            self.journal.ids.renew(lambda command: self.connect_store().ask(command))
+        ids = self.journal.ids
+        if not self._may_make_ids:
+            # The ingester asks the store for the number first of all. Without the store it is used as it is.
+            self._ingester.wait_until(lambda: not ids.is_due, CONFIRM_S)
+            self._may_make_ids = True
+        if not ids.is_usable:
+            ids.renew(lambda command: self.connect_store().ask(command))
 
     def find_outage(self) -> str:
         """Why the store cannot be used now, as far as is known; "": it can."""

@@ -9,6 +9,7 @@ import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
+from os.path import samestat
 from pathlib import Path
 from time import sleep
 from typing import NamedTuple
@@ -24,6 +25,10 @@ SUFFIX = ".journal"
 POSITION = "position"
 # The position is rewritten in place, always as many bytes as a disk writes at once.
 POSITION_BYTES = 128
+# The names of the file that is made with each record of the number, in turn.
+ANCHORS = ("anchor-0", "anchor-1")
+# Another one after each start of the machine.
+BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 # How often the lock is tried where another process keeps it, and where some only look whether one does.
 LOCK_TRIES, LOOK_TRIES, LOCK_NAP_S = 10, 500, 0.01
 _FULL = ("No space left on device", "Disk quota exceeded")
@@ -52,15 +57,19 @@ class RefusedLine(Record, frozen=True, kw_only=True):
 class KeptSysid(Record, frozen=True, kw_only=True):
     """The number by which a journal makes ids; `used_until_ms` is the moment before which it may have.
 
-    `lock_inode` is that of the file `lock`: a copied folder has another.
+    With `ids_until_ms` 0 it makes none before it has asked the store. `next_token` is the token with which
+    the store was asked last; whether it has agreed is not known.
     """
 
-    number: int
-    token: str
-    taken_at_ms: int
-    ids_until_ms: int
-    used_until_ms: int
-    lock_inode: int
+    number: int = 0
+    token: str = ""
+    next_token: str = ""
+    taken_at_ms: int = 0
+    ids_until_ms: int = 0
+    used_until_ms: int = 0
+    # The file that was made with this record, and what no copy of it has; see `JournalFolder.is_original`.
+    anchor: str = ""
+    identity: str = ""
 
 
 class JournalFolder:
@@ -73,6 +82,8 @@ class JournalFolder:
         self._position_fds: dict[str, int] = {}
         # The positions as they were kept last; those of backlogs too.
         self._positions: dict[str, JournalPlace] = {}
+        # The file that the kept number refers to.
+        self._anchor = ""
         # Segments before this one were deleted; 0: not known.
         self._deleted = 0
         self._guard = threading.Lock()
@@ -100,11 +111,7 @@ class JournalFolder:
         _locked.add(self)
         for name in (POSITION, *(one.name for one in self.path.glob("backlog-*"))):
             self._positions[name] = self.read_position(name) or JournalPlace(0, 0, 0)
-
-    @property
-    def lock_inode(self) -> int:
-        """The number of the lock's file, which a copy of the folder does not have."""
-        return (self.path / "lock").stat().st_ino
+        self._anchor = kept.anchor if (kept := self.read_sysid()) else ""
 
     def owner(self) -> int | None:
         """The process that uses the folder; None: none does."""
@@ -189,16 +196,47 @@ class JournalFolder:
     # The number by which ids are made
 
     def read_sysid(self) -> KeptSysid | None:
-        """The kept number; None: there is none, or this folder is a copy of the one that it was kept in."""
+        """The kept number; None: there is none."""
         with suppress(OSError, msgspec.MsgspecError):
-            kept = msgspec.json.decode((self.path / "sysid").read_bytes(), type=KeptSysid)
-            if kept.lock_inode == self.lock_inode:
-                return kept
+            return msgspec.json.decode((self.path / "sysid").read_bytes(), type=KeptSysid)
         return None
 
+    def is_original(self, kept: KeptSysid) -> bool:
+        """Whether a kept number was written last, in this folder, since the machine was started.
+
+        So no other process uses the number: it would have the lock. A copied or restored file has another
+        inode, or a later time of change, which programs cannot set.
+        """
+        with suppress(OSError):
+            return kept.identity == self._identify((self.path / kept.anchor).stat()) != ""
+        return False
+
     def write_sysid(self, kept: KeptSysid) -> None:
-        """Keep the number, durably."""
-        self._write_anew(self.path / "sysid", msgspec.json.encode(kept))
+        """Keep the number, durably, with an anchor of its own: only the record written last has one."""
+        with self._guard, faults(self.path):
+            if self._lock_fd < 0 or not samestat(os.fstat(self._lock_fd), (self.path / "lock").stat()):
+                raise StoreError(
+                    f"the folder {self.path} is not the one any more that this journal has opened"
+                )
+            name = next(one for one in ANCHORS if one != self._anchor)
+            (self.path / name).unlink(missing_ok=True)
+            fd = os.open(self.path / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+            try:
+                kept = msgspec.structs.replace(kept, anchor=name, identity=self._identify(os.fstat(fd)))
+            finally:
+                os.close(fd)
+            self._write_anew(self.path / "sysid", msgspec.json.encode(kept))
+            if self._anchor:
+                (self.path / self._anchor).unlink(missing_ok=True)
+            self._anchor = name
+
+    def _identify(self, anchor: os.stat_result) -> str:
+        """What a file of this folder has and no copy of it; "" where the machine does not tell."""
+        with suppress(OSError):
+            boot = BOOT_ID.read_text().strip()
+            lock = os.fstat(self._lock_fd).st_ino
+            return f"{boot} {anchor.st_dev} {lock} {anchor.st_ino} {anchor.st_ctime_ns}"
+        return ""
 
     # What was set aside
 
@@ -252,11 +290,12 @@ class JournalFolder:
     def close(self) -> None:
         """Let another process have the folder."""
         _locked.discard(self)
-        for fd in (*self._position_fds.values(), self._lock_fd):
-            if fd >= 0:
-                os.close(fd)
-        self._lock_fd = -1
-        self._position_fds = {}
+        with self._guard:
+            for fd in (*self._position_fds.values(), self._lock_fd):
+                if fd >= 0:
+                    os.close(fd)
+            self._lock_fd = -1
+            self._position_fds = {}
 
 
 def pack_job(job: object, data: Body) -> bytes:

@@ -5,7 +5,8 @@
                           a shard of it is down  ─▶ the lines of the shard get a read position of their own
                           it refuses an Add      ─▶ each job by itself; what it refuses alone is set aside
 
-It renews the journal's number at the start, after an outage, and daily. See docs/decisions/0018.
+It renews the journal's number at the start, after an outage, and daily, and offers it back at the end if the
+journal is empty. See docs/decisions/0018.
 """
 
 import logging
@@ -20,6 +21,7 @@ from ..core.bounds import BATCH_JOBS, HOUR_MS
 from ..core.counting import counted
 from ..core.errors import BadInput, HoldfastError, NotFound, Refused, StoreFull
 from ..core.slots import shard_of
+from ..core.sysid import TakenSysid, TakeSysid
 from ..engine.connection import Connection
 from ..engine.ticket import Ticket
 from ..store.common.clock import monotonic_s
@@ -133,6 +135,8 @@ class Ingester:
                     self._news.wait(LONGEST_NAP_S if self._journal.backlogs else IDLE_S)
                 self._has_news = False
             self._work()
+        if self._journal.is_empty and self.outage is None:
+            self._journal.ids.close(self._ask_for_number)
 
     def _work(self) -> None:
         """Ingest all that is there; where the store is away, wait for a moment."""
@@ -159,12 +163,18 @@ class Ingester:
         """Renew the number if that is due, before the rest: another store may have leased it to another."""
         if self._stops or not self._journal.ids.is_due:
             return
-        self._asked_s = monotonic_s()
         try:
-            self._journal.ids.renew(lambda command: self._connect().ask(command))
+            self._journal.ids.renew(self._ask_for_number)
         except StoreFull:
             # Ingesting makes room for it.
             pass
+        with self._lock:
+            self._news.notify_all()
+
+    def _ask_for_number(self, command: TakeSysid) -> TakenSysid:
+        self._asked_s = monotonic_s()
+        try:
+            return cast(TakenSysid, self._connect().ask(command))
         finally:
             self._asked_s = 0.0
 

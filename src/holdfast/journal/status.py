@@ -56,7 +56,7 @@ def read_status(path: str) -> JournalStatus:
         oldest_ms=oldest_ms,
         read_segment=position.segment,
         read_offset=position.offset,
-        sysid=kept.number if kept else 0,
+        sysid=kept.number if kept and kept.ids_until_ms else 0,
         ids_until_ms=kept.ids_until_ms if kept else 0,
         refused=sum(1 for _ in folder.refused()),
         damaged=len(folder.damaged()),

@@ -1,6 +1,7 @@
 """Leases sysids to journals, which make ids on their own for days; see `TakeSysid`."""
 
 import msgspec
+from msgspec.structs import replace
 
 from ...core import ids
 from ...core.kinds import SYSID
@@ -8,24 +9,51 @@ from ...core.sysid import TakenSysid, TakeSysid
 from ..batch.batch import Batch
 from ..sysid import Sysid, free_number
 
+# A journal that ends keeps its sysid, to start without the store next time, while at most this part is taken.
+KEPT_PART = 4
+
 
 def take_sysid(batch: Batch, command: TakeSysid) -> TakenSysid:
     """Lease a sysid, renew it, or take it back; see `TakeSysid`."""
     kept = {int(name): msgspec.json.decode(raw, type=Sysid) for name, raw in batch.rows_of(SYSID).items()}
-    own = next((number for number, one in kept.items() if one.token == command.token), None)
+    own = _find_own(kept, command)
     if not command.for_ms:
-        if own is not None:
-            _keep(batch, own, Sysid(token="", until_ms=0, ids_until_ms=kept[own].ids_until_ms))
-        return TakenSysid(number=0, token=command.token)
+        return _take_back(batch, kept, own, command)
     number = free_number(kept, batch.now_ms, _numbers(batch)) if own is None else own
-    before = kept.get(number)
-    # The previous holder of the number has made ids up to there. A renewing holder knows its own ids.
-    from_ms = before.ids_until_ms if before is not None and own is None else 0
+    # Up to where the holder before has made ids, also in the reply to a repeated command.
+    from_ms = 0
+    if before := kept.get(number):
+        from_ms = before.ids_until_ms if own is None else before.ids_from_ms
     until_ms = max(batch.now_ms, from_ms) + command.for_ms
     if own is not None:
         until_ms = max(until_ms, kept[own].ids_until_ms)
-    _keep(batch, number, Sysid(token=command.token, until_ms=until_ms, ids_until_ms=until_ms))
+    lease = Sysid(token=command.token, until_ms=until_ms, ids_until_ms=until_ms, ids_from_ms=from_ms)
+    _keep(batch, number, lease)
     return TakenSysid(number=number, token=command.token, ids_from_ms=from_ms, ids_until_ms=until_ms)
+
+
+def _find_own(kept: dict[int, Sysid], command: TakeSysid) -> int | None:
+    """The sysid with the token of a command, or the one it names if that has its previous token."""
+    for number, lease in kept.items():
+        if lease.token == command.token:
+            return number
+    named = kept.get(command.number)
+    return command.number if named is not None and named.token == command.previous != "" else None
+
+
+def _take_back(batch: Batch, kept: dict[int, Sysid], own: int | None, command: TakeSysid) -> TakenSysid:
+    """Release a sysid for the next holder, or have the caller keep it; see `TakeSysid`."""
+    released = TakenSysid(number=0, token=command.token)
+    if own is None:
+        return released
+    numbers, lease = _numbers(batch), kept[own]
+    taken = sum(one.until_ms > batch.now_ms for number, one in kept.items() if number in numbers)
+    if command.used_until_ms and taken <= len(numbers) // KEPT_PART:
+        return replace(released, number=own, ids_until_ms=lease.ids_until_ms)
+    # Not before the ids of earlier holders end, whatever the command says.
+    used_ms = max(lease.ids_from_ms, min(command.used_until_ms or lease.ids_until_ms, lease.ids_until_ms))
+    _keep(batch, own, Sysid(token="", until_ms=0, ids_until_ms=used_ms))
+    return released
 
 
 def _numbers(batch: Batch) -> range:
