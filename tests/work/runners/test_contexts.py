@@ -155,6 +155,7 @@ def test_a_context_that_broke_while_it_was_idle_is_not_used(runner, act, before_
     run(runner, what, [b"0"])
     [idle] = runner._contexts._idle.values()
     os.kill(idle._child._interpreter, signal.SIGUSR1)
+    idle.resume()
     assert select.select([idle._child._replies], [], [], 30)[0]
 
     found = run(runner, what, [b"1", b"2"])

@@ -14,7 +14,7 @@ from holdfast.work.runners import isolation
 from holdfast.work.runners.isolation import find_isolation
 from holdfast.work.runners.records import HandlerJob, RunEvents, RunResult
 from holdfast.work.runners.settings import RunnerSettings
-from holdfast.work.runners.usage import processes_of, processes_of_user
+from holdfast.work.runners.usage import processes_of
 from tests.queue_suite.tools import until
 
 from .running import handler, run, value
@@ -151,27 +151,6 @@ def test_processes_are_limited_and_end_with_their_context(runner, neighbour, lan
     # Whoever was killed takes a moment to go.
     until(lambda: not [pid for pid in processes_of(os.getpid()) if b"sleep" in command_of(pid)])
     check_next_job_runs(runner, lang)
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives contexts other user ids")
-def test_a_detached_process_ends_with_its_context(bare):
-    """One that has left the tree and the session of its context is found by its user id."""
-    body = """
-import os, time
-if not os.fork():
-    os.setsid()
-    if not os.fork():
-        time.sleep(600)
-    os._exit(0)
-os.wait()
-return os.getuid()
-"""
-    [result] = run(bare, handler("python", body))
-    assert processes_of_user(value(result))
-
-    bare.close()
-
-    until(lambda: not processes_of_user(value(result)))
 
 
 def command_of(pid):

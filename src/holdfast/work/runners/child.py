@@ -1,4 +1,4 @@
-"""The child process of a context: its pipes, its limits while a request runs, and its end.
+"""The child process of a context: its pipes, its limits, its pause between batches, and its end.
 
 executor ── requests ──▶ fd 3          the request is written while replies and output are read, so that
          ◀── replies ─── fd 4          neither side waits for the other for ever
@@ -9,6 +9,7 @@ import os
 import select
 import signal
 import subprocess
+import threading
 from collections.abc import Callable, Iterable
 from typing import TypeVar
 
@@ -16,12 +17,13 @@ from msgspec import Struct
 
 from ...store.common.clock import monotonic_s
 from ..thread_pool import DaemonThreadPool
-from .isolation import MB, LaunchPlan
+from .isolation import INNER_FOLDER, MB, LaunchPlan
 from .output import JobOutput
 from .records import (
     CANCELLED,
     CPU_LIMIT,
     EXITED,
+    FOLDER_LIMIT,
     INVALID_RESPONSE,
     MEMORY_LIMIT,
     PROCESS_LIMIT,
@@ -30,22 +32,33 @@ from .records import (
     Charge,
     ContextFailed,
 )
-from .usage import Usage, children_of, measure, process_cpu_ms, processes_of, processes_of_user
+from .usage import (
+    Usage,
+    children_of,
+    folder_usage,
+    is_alive,
+    is_busy,
+    measure,
+    process_cpu_ms,
+    processes_of,
+)
 
 R = TypeVar("R")
 # Takes a whole reply off the buffer, or returns None; the number of bytes is that of an earlier call.
 Read = Callable[[bytearray, int], R | None]
 
-# How often the usage of a context is measured while a job runs.
-MEASURE_S = 0.05
+# How often the usage of a context is measured while jobs run; less often if that takes long, by this factor.
+MEASURE_S, MEASURE_SHARE = 0.05, 4
+# How often the folder is looked through where it is not a file system of its own.
+FOLDER_S = 0.5
 READ_BYTES = 1 << 16
 # The largest reply: a result of 16 MB that is written as base64 or with escapes, and its fields.
 REPLY_BYTES = 34 * MB
 EXIT_WAIT_S = 5.0
-# How often processes of a context are looked for that have detached themselves.
+# How often processes of a context are looked for that were started meanwhile.
 KILL_ROUNDS = 100
-# Processes that belong to the walls: bubblewrap itself, and the first process behind it.
-WALL_PROCESSES = 2
+# Processes around the interpreter: bubblewrap itself and the first one behind it, or that of `confine`.
+WALL_PROCESSES, BARE_PROCESSES = 2, 1
 
 
 class Allowance(Struct, frozen=True, kw_only=True):
@@ -62,6 +75,7 @@ class ChildProcess:
 
     def __init__(self, plan: LaunchPlan, starter: DaemonThreadPool) -> None:
         self._plan = plan
+        self._walls = WALL_PROCESSES if plan.isolation.bwrap else BARE_PROCESSES
         # In a thread that stays: the kernel ends a context with the thread that started it.
         self._process, self._requests, self._replies = starter.submit(lambda: _spawn(plan)).result()
         assert self._process.stdout is not None
@@ -79,8 +93,14 @@ class ChildProcess:
         # interpreter had used at its first measurement, None before that.
         self.last_cpu_ms = 0.0
         self._others_cpu_ms: float | None = None
+        # When its usage and folder are measured next; its processes after `before`, and after `beforeEach`.
+        self._measure_s, self._folder_s = monotonic_s() + MEASURE_S, 0.0
+        self._kept = self._kept_in_batch = frozenset[int]()
         self._cancelled = False
         self._closed = False
+        self._is_usable = True
+        # Held while it is stopped, continued or closed: afterwards its process ids may belong to others.
+        self._life = threading.Lock()
 
     def exchange(
         self,
@@ -107,8 +127,8 @@ class ChildProcess:
         return reply, charge
 
     def is_usable(self) -> bool:
-        """Whether it still runs, and has written nothing since its last reply, as it should."""
-        return not self._read_more() and not self._buffer
+        """Whether it still runs, and has written and done nothing since its last reply, as it should."""
+        return self._is_usable and not self._read_more() and not self._buffer
 
     def _read_more(self) -> bool:
         """Read bytes after a reply; returns whether the process has ended, or closed its end."""
@@ -125,7 +145,6 @@ class ChildProcess:
         cpu_before: float,
     ) -> R:
         until_s = monotonic_s() + allowance.wall_ms / 1000
-        measure_s = monotonic_s() + MEASURE_S
         unsent = memoryview(request)
         unsent = unsent[self._write(unsent) :]
         if unsent:
@@ -141,9 +160,9 @@ class ChildProcess:
                         self._read_output(output)
                     elif (reply := self._read_reply(read)) is not None:
                         return reply
-                if (now_s := monotonic_s()) >= measure_s:
+                if (now_s := monotonic_s()) >= self._measure_s:
                     self._check(allowance, cpu_before)
-                    measure_s = now_s + MEASURE_S
+                    self._measure_s = monotonic_s() + max(MEASURE_S, (monotonic_s() - now_s) * MEASURE_SHARE)
                 if now_s > until_s:
                     raise ContextFailed(TIMEOUT, f"still running after {allowance.wall_ms / 1000:g} s")
         finally:
@@ -192,19 +211,98 @@ class ChildProcess:
         self.last_cpu_ms = max(usage.cpu_ms - self._others_cpu_ms - cpu_before, 0.0)
         if self.last_cpu_ms > allowance.cpu_ms:
             raise ContextFailed(CPU_LIMIT, f"more than {allowance.cpu_ms / 1000:g} s of CPU time")
-        if usage.memory_bytes > allowance.memory_bytes:
-            raise ContextFailed(MEMORY_LIMIT, f"more than {allowance.memory_bytes // MB:,} MB of memory")
-        if usage.processes > allowance.processes + WALL_PROCESSES:
+        self._check_memory(usage, allowance)
+        self._check_folder()
+        if usage.processes > allowance.processes:
             raise ContextFailed(PROCESS_LIMIT, f"more than {allowance.processes} processes")
+
+    def _check_memory(self, usage: Usage, allowance: Allowance) -> None:
+        # A cgroup has its own limit, which counts the pages of files too.
+        if usage.memory_bytes > allowance.memory_bytes and self._plan.cgroup is None:
+            raise self._out_of_memory(allowance.memory_bytes)
+
+    def _out_of_memory(self, memory_bytes: int) -> ContextFailed:
+        return ContextFailed(MEMORY_LIMIT, f"more than {memory_bytes // MB:,} MB of memory")
+
+    def _check_folder(self) -> None:
+        """Raise `ContextFailed` if the folder has too many files; on a disk, also if they are too large."""
+        settings = self._plan.isolation.settings
+        if self._plan.folder:
+            if (now_s := monotonic_s()) < self._folder_s:
+                return
+            self._folder_s = now_s + FOLDER_S
+            size, files = folder_usage(self._plan.folder, settings.folder_files)
+            if size > settings.folder_mb * MB:
+                raise ContextFailed(FOLDER_LIMIT, f"more than {settings.folder_mb:,} MB in its folder")
+        else:
+            try:
+                found = os.statvfs(
+                    f"/proc/{self._interpreter or self._find_interpreter()}/root{INNER_FOLDER}"
+                )
+            except OSError:
+                return  # it has ended, or has not got there
+            files = found.f_files - found.f_ffree
+        if files > settings.folder_files:
+            raise ContextFailed(FOLDER_LIMIT, f"more than {settings.folder_files:,} files in its folder")
 
     def usage(self) -> Usage:
         """What its processes use now."""
-        return measure(processes_of(self._process.pid))
+        return measure(self._processes())
+
+    def _processes(self) -> list[int]:
+        """The interpreter and all that it has started."""
+        return processes_of(self._process.pid)[self._walls :]
+
+    # Between requests
+
+    def keep_processes(self, *, in_batch: bool) -> None:
+        """Note the processes that scripts have started: they may stay, or until the end of the batch."""
+        self._kept_in_batch = frozenset(self._processes())
+        if not in_batch:
+            self._kept = self._kept_in_batch
+
+    def has_leftovers(self) -> bool:
+        """Whether there are processes that no script has started: a job has, and has ended."""
+        kept = self._kept_in_batch
+        return any(is_alive(pid) for pid in self._processes() if pid not in kept)
+
+    def is_busy(self) -> bool:
+        """Whether it goes on although no request runs."""
+        return any(map(is_busy, self._kept))
+
+    def pause(self, memory_bytes: int, is_idle: Callable[[], bool]) -> bool:
+        """Stop all processes until `resume`, if it is still idle.
+
+        Returns False if it cannot be used again: it uses too much, or a job has left something that runs.
+        """
+        with self._life:
+            if self._closed or not is_idle():
+                return True
+            self._kept_in_batch = self._kept
+            self._is_usable = not self.has_leftovers() and not self.is_busy()
+            _signal_all(self._kept, signal.SIGSTOP)
+            try:
+                self._folder_s = 0.0
+                self._check_folder()
+            except ContextFailed:
+                self._is_usable = False
+            if self._plan.cgroup is None and measure(list(self._kept)).memory_bytes > memory_bytes:
+                self._is_usable = False
+            # Once more: the last moment may have been enough to start another process.
+            if self.has_leftovers():
+                self._is_usable = False
+            return self._is_usable
+
+    def resume(self) -> None:
+        """Have its processes run again."""
+        with self._life:
+            if not self._closed:
+                _signal_all(self._kept, signal.SIGCONT)
 
     def _find_interpreter(self) -> int:
         """The first process behind the walls; scripts may have started others beside and below it."""
         pid: int = self._process.pid
-        for _ in range(WALL_PROCESSES if self._plan.isolation.bwrap else 0):
+        for _ in range(self._walls):
             pid = next(iter(children_of(pid)), pid)
         return pid
 
@@ -222,6 +320,8 @@ class ChildProcess:
             return ContextFailed(EXITED, "the handler closed the control descriptors")
         # A shell and bubblewrap report a signal as 128 and its number.
         number = -code if code < 0 else code - 128
+        if self._plan.cgroup is not None and self._plan.cgroup.was_out_of_memory():
+            return self._out_of_memory(self._plan.limits["RLIMIT_DATA"])
         if number == signal.SIGXCPU:
             return ContextFailed(CPU_LIMIT, "the CPU time of its context is used up")
         if 0 < number < signal.NSIG:
@@ -242,28 +342,30 @@ class ChildProcess:
         self._kill()
 
     def _kill(self) -> None:
-        # The descendants too: without a PID namespace they would live on.
-        _kill_all(reversed(processes_of(self._process.pid)))
-
-    def _kill_detached(self) -> None:
-        """Kill processes that have left the tree, again until none is there to start another."""
-        plan = self._plan
-        if plan.user is None or plan.isolation.bwrap:
-            return
+        # The descendants too: without a PID namespace they would live on. Stopped first, to start no more.
+        found: list[int] = []
         for _ in range(KILL_ROUNDS):
-            if not (left := processes_of_user(plan.user.id)):
-                return
-            _kill_all(left)
+            if not (new := [pid for pid in self._processes() if pid not in found]):
+                break
+            _signal_all(new, signal.SIGSTOP)
+            found += new
+        _signal_all(found, signal.SIGKILL)
+        # Without bubblewrap its first process ends what is left.
+        self._process.send_signal(signal.SIGKILL if self._plan.isolation.bwrap else signal.SIGTERM)
 
     def close(self) -> None:
         """Kill the process with all its descendants, and remove its folder."""
-        if self._closed:
-            return
-        self._closed = True
+        with self._life:
+            if self._closed:
+                return
+            self._closed = True
         if self._process.poll() is None:
             self._kill()
-        self._process.wait()
-        self._kill_detached()
+        try:
+            self._process.wait(EXIT_WAIT_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
         for fd in (self._requests, self._replies):
             os.close(fd)
         for stream in (self._process.stdout, self._process.stderr):
@@ -299,10 +401,10 @@ def _spawn(plan: LaunchPlan) -> tuple[subprocess.Popen[bytes], int, int]:
     return process, requests, replies
 
 
-def _kill_all(pids: Iterable[int]) -> None:
+def _signal_all(pids: Iterable[int], number: signal.Signals) -> None:
     for pid in pids:
         try:
-            os.kill(pid, signal.SIGKILL)
+            os.kill(pid, number)
         except (ProcessLookupError, PermissionError):
             pass
 

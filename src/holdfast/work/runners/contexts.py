@@ -2,8 +2,8 @@
 
 take ──▶ prepare (start, before, define) ──▶ before_each ──▶ run … run ──▶ after_each ──▶ give back
   ▲                                                            │                             │
-  └── an idle context with the same key ◀──────────────────────┼── still good ◀──────────────┘
-                                                               └── failed, or used up: closed
+  └── an idle context with the same key, stopped ◀─────────────┼── still good ◀──────────────┘
+                                                               └── failed, used up, still busy: closed
 """
 
 import hashlib
@@ -13,9 +13,10 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from ...core.handler import Handler, RunnerOptions
+from ...queue.timers import TimerThread
 from ...store.common.clock import monotonic_s
 from ..thread_pool import DaemonThreadPool
-from .child import Allowance, ChildProcess
+from .child import MEASURE_S, Allowance, ChildProcess
 from .dialects import Dialect, Reply
 from .isolation import MB, LaunchPlan
 from .output import JobOutput
@@ -23,6 +24,8 @@ from .records import BAD_HANDLER, ERROR, Charge, ContextFailed, HandlerJob, RunR
 
 # What starting and preparing a context may take besides the limits of a job.
 START_WALL_MS, START_CPU_MS = 30_000, 10_000
+# How long a context is idle before it is stopped.
+PAUSE_S = 0.05
 # A job's own time limit ends this much earlier here, so that the supervisor need not kill the executor.
 EARLY_MS = 1_500
 
@@ -59,11 +62,13 @@ class WarmContext:
         self._jobs = 0
         # Failed: cannot run another job. Suspect: may, but not in another batch.
         self._is_prepared = self._has_failed = self._is_suspect = False
+        # Whether a job has left something that runs; and whether it is stopped.
+        self.has_leftovers = self.is_paused = False
 
     def jobs_left(self) -> int:
         """How many more jobs it may run; 0: it must be closed."""
         is_old = (monotonic_s() - self._started_s) * 1000 > self._options.context_age_ms
-        if is_old or self._has_failed or self._is_suspect:
+        if is_old or self._has_failed or self._is_suspect or self.has_leftovers:
             return 0
         return self._options.context_jobs - self._jobs
 
@@ -74,6 +79,13 @@ class WarmContext:
     def is_clean(self) -> bool:
         """Whether it can run another job."""
         raise NotImplementedError
+
+    def pause(self) -> bool:
+        """Have it do nothing until `resume`, if `is_paused` still holds; False: it must be closed instead."""
+        return True
+
+    def resume(self) -> None:
+        """Have it run again."""
 
     def prepare(self, handler: Handler) -> None:
         """Start it, if that has not been done, and define the handler; raises `ContextFailed`."""
@@ -106,11 +118,20 @@ class ProcessContext(WarmContext):
         self._dialect, self._processes = dialect, processes
         self._number = 0
         self._defined: set[str] = set()
+        self._looked_s = 0.0
         self._child = ChildProcess(plan, starter)
 
     def is_clean(self) -> bool:
         """Whether it can run another job: it runs, and has written no reply that no request asked for."""
         return not self._has_failed and self._child.is_usable()
+
+    def pause(self) -> bool:
+        """Stop its processes; returns False if they use too much, or if jobs have left some that run."""
+        return self._child.pause(self._options.memory_mb * MB, lambda: self.is_paused)
+
+    def resume(self) -> None:
+        """Have its processes run again."""
+        self._child.resume()
 
     def prepare(self, handler: Handler) -> None:
         """Start it, if that has not been done, and define the handler; raises `ContextFailed`."""
@@ -121,6 +142,7 @@ class ProcessContext(WarmContext):
         if (name := self._name_of(handler)) not in self._defined:
             self._prepare(self._dialect.define(self._next(), name, handler), "handler")
             self._defined.add(name)
+            self._child.keep_processes(in_batch=False)
 
     def _prepare(self, requests: list[bytes], what: str) -> None:
         for request in requests:
@@ -138,6 +160,8 @@ class ProcessContext(WarmContext):
         if reply.error:
             name = {"before_each": "beforeEach", "after_each": "afterEach"}[script]
             raise ContextFailed(BAD_HANDLER, ": ".join((name, reply.error, *output.lines[-1:])))
+        if script == "before_each":
+            self._child.keep_processes(in_batch=True)
         return charge
 
     def run_job(self, handler: Handler, job: HandlerJob) -> RunResult:
@@ -155,6 +179,7 @@ class ProcessContext(WarmContext):
             reply = Reply(ERROR, None, str(failed))
             usage = Charge(self._child.last_cpu_ms, (monotonic_s() - started_s) * 1000)
         self._is_suspect = self._is_suspect or reply.exit_code >= ERROR
+        self._look_for_leftovers()
         return RunResult(
             exit_code=reply.exit_code,
             body=reply.body,
@@ -165,6 +190,12 @@ class ProcessContext(WarmContext):
             cpu_ms=usage.cpu_ms,
             wall_ms=usage.wall_ms,
         )
+
+    def _look_for_leftovers(self) -> None:
+        """See whether a job has left something that runs; not after each of many short ones."""
+        if (now_s := monotonic_s()) > self._looked_s + MEASURE_S and not self._has_failed:
+            self._looked_s = now_s
+            self.has_leftovers = self._child.has_leftovers() or self._child.is_busy()
 
     def _ask_script(self, request: bytes, wall_ms: float) -> tuple[Reply, Charge, JobOutput]:
         """Send the request for a script; if its context fails, the error has the last line of its output."""
@@ -220,8 +251,9 @@ def early_ms(timeout_ms: int, most_ms: float) -> float:
 class ContextPool:
     """The contexts of a process that no job runs in, by their keys; the least recently used are closed."""
 
-    def __init__(self, most_idle: int, idle_s: float) -> None:
-        self._most_idle, self._idle_s = most_idle, idle_s
+    def __init__(self, most_idle: int, idle_s: float, timers: TimerThread) -> None:
+        self._most_idle, self._idle_s, self._timers = most_idle, idle_s, timers
+        self._has_timer = False
         self._idle: OrderedDict[int, WarmContext] = OrderedDict()
         self._by_key: dict[ContextKey, list[WarmContext]] = {}
         self._busy: set[WarmContext] = set()
@@ -234,10 +266,13 @@ class ContextPool:
             if context is not None:
                 self._remove(context)
                 self._busy.add(context)
-        # Its process may have ended since, or have written something.
-        if context is not None and context.jobs_left() > 0 and context.is_clean():
-            return context
         if context is not None:
+            if context.is_paused:
+                context.is_paused = False
+                context.resume()
+            # Its process may have ended since, or have written something.
+            if context.jobs_left() > 0 and context.is_clean():
+                return context
             self._drop(context)
         made = make()
         with self._lock:
@@ -254,7 +289,33 @@ class ContextPool:
             self._busy.discard(context)
             self._idle[id(context)] = context
             self._by_key.setdefault(context.key, []).append(context)
+            self._start_timer()
         self.close_idle()
+
+    def _start_timer(self) -> None:
+        """Have idle contexts stopped in a moment, not between two batches that follow each other."""
+        if not self._has_timer:
+            self._has_timer = True
+            self._timers.after(PAUSE_S, self._pause_idle)
+
+    def _pause_idle(self) -> None:
+        late_s = monotonic_s() - PAUSE_S
+        with self._lock:
+            self._has_timer = False
+            running = [one for one in self._idle.values() if not one.is_paused]
+            late = [one for one in running if one.used_s <= late_s]
+            for context in late:
+                context.is_paused = True
+            if len(late) < len(running):
+                self._start_timer()
+        for context in late:
+            if not context.pause():
+                with self._lock:
+                    is_idle = id(context) in self._idle
+                    if is_idle:
+                        self._remove(context)
+                if is_idle:
+                    context.close()
 
     def _drop(self, context: WarmContext) -> None:
         with self._lock:

@@ -18,10 +18,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from ...core.errors import BadInput
 from ...core.handler import RunnerOptions
+from .cgroup import ContextCgroup, find_cgroup
 from .settings import SYSTEM_PATH, RunnerSettings, find_interpreters
+from .system_calls import filter_program
 
 CHILDREN = Path(__file__).parent / "children"
 # Where contexts find those programs, and their own folder, behind the walls.
@@ -29,6 +32,10 @@ INNER_CHILDREN, INNER_FOLDER = "/holdfast", "/job"
 SYSTEM_FOLDERS = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
 SYSTEM_FILES = ("/etc/alternatives", "/etc/ld.so.cache", "/etc/localtime", "/etc/ssl")
 NETWORK_FILES = ("/etc/resolv.conf", "/etc/hosts", "/etc/nsswitch.conf", "/etc/ca-certificates")
+# Where a kernel has it, system calls can be refused.
+SECCOMP = Path("/proc/sys/kernel/seccomp")
+# Of bubblewrap since 0.8: a user namespace in which no other can be made.
+NO_NESTED_USERS = "--disable-userns"
 # User ids that belong to no account: those that systemd gives to services for the time that they run.
 FIRST_USER, LAST_USER = 61184, 65519
 TRIAL_S = 20.0
@@ -44,6 +51,11 @@ class Isolation(Struct, frozen=True, kw_only=True):
     reason: str = ""
     # Whether contexts get user ids of their own.
     is_root: bool = False
+    # The program that refuses system calls, and the group below which each context has one; empty without.
+    filter: bytes = b""
+    cgroup: str = ""
+    # More arguments of bubblewrap, of those that work here.
+    more: tuple[str, ...] = ()
 
     @property
     def interpreters(self) -> dict[str, tuple[str, ...]]:
@@ -56,26 +68,42 @@ class Isolation(Struct, frozen=True, kw_only=True):
         if not self.bwrap:
             return f"limits and {user}; network and files are open ({self.reason})"
         network = "open" if self.settings.network else "closed"
-        return f"bubblewrap, limits and {user}; files closed, network {network}"
+        limits = "limits by cgroups" if self.cgroup else "limits"
+        return f"bubblewrap, {limits} and {user}; files closed, network {network}"
 
 
 def find_isolation(settings: RunnerSettings) -> Isolation:
     """The walls that can be built here, by trying; raises `BadInput` if bubblewrap is required and fails."""
-    plain = Isolation(settings=settings, is_root=os.geteuid() == 0)
+    plain = Isolation(
+        settings=settings,
+        is_root=os.geteuid() == 0,
+        filter=filter_program() if SECCOMP.is_dir() else b"",
+        cgroup=find_cgroup(settings.cgroup),
+    )
     if settings.isolation == "none":
-        return Isolation(settings=settings, is_root=plain.is_root, reason="isolation is none")
-    path = shutil.which("bwrap")
-    reason = "bubblewrap is not installed" if path is None else _try_bwrap(plain, path)
-    if reason and settings.isolation == "required":
-        raise BadInput("isolation", "required", needed=f"a bubblewrap that works here: {reason}")
-    if reason:
-        return Isolation(settings=settings, is_root=plain.is_root, reason=reason)
-    return Isolation(settings=settings, is_root=plain.is_root, bwrap=path or "")
+        return replace(plain, reason="isolation is none")
+    if (path := shutil.which("bwrap")) is None:
+        found = replace(plain, reason="bubblewrap is not installed")
+    else:
+        found = find_walls(plain, path)
+    if found.reason and settings.isolation == "required":
+        raise BadInput("isolation", "required", needed=f"a bubblewrap that works here: {found.reason}")
+    return found
 
 
-def _try_bwrap(plain: Isolation, path: str) -> str:
+def find_walls(plain: Isolation, path: str) -> Isolation:
+    """The same with the walls of a bubblewrap, or with the reason why it does not work."""
+    walled = replace(plain, bwrap=path)
+    if not plain.is_root and not _try_bwrap(nested := replace(walled, more=(NO_NESTED_USERS,))):
+        return nested
+    reason = _try_bwrap(walled)
+    return replace(plain, reason=reason) if reason else walled
+
+
+def _try_bwrap(walled: Isolation) -> str:
     """Run a program behind the walls; returns why that failed, or ""."""
-    command = [path, *_wall_arguments(plain), "--", "/bin/sh", "-c", "cd /job && test ! -e /etc/passwd"]
+    script = "cd /job && test ! -e /etc/passwd"
+    command = [walled.bwrap, *_wall_arguments(walled), "--", "/bin/sh", "-c", script]
     try:
         done = subprocess.run(
             command,
@@ -102,7 +130,7 @@ def _wall_arguments(isolation: Isolation) -> list[str]:
         # Enough to become another user, which takes these away as well.
         arguments += ["--cap-drop", "ALL", "--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID"]
     else:
-        arguments += ["--unshare-user"]
+        arguments += ["--unshare-user", *isolation.more]
     for name in SYSTEM_FOLDERS:
         if Path(name).is_symlink():
             arguments += ["--symlink", str(Path(name).readlink()), name]
@@ -137,6 +165,7 @@ class LaunchPlan(Struct, frozen=True, kw_only=True):
     # On this machine; "" behind walls, where it is in memory.
     folder: str
     user: "ReservedUser | None"
+    cgroup: ContextCgroup | None
 
     def arguments(self, requests_fd: int, replies_fd: int) -> list[str]:
         """The whole command."""
@@ -145,17 +174,20 @@ class LaunchPlan(Struct, frozen=True, kw_only=True):
             "replies": replies_fd,
             "limits": self.limits,
             "user": self.user.id if self.user else None,
+            "filter": self.isolation.filter.hex(),
             "walled": bool(self.isolation.bwrap),
         }
         children = INNER_CHILDREN if self.isolation.bwrap else str(CHILDREN)
         confine = [str(Path(sys.executable).resolve()), "-I", "-S", "-B", f"{children}/confine.py"]
         inner = [*confine, json.dumps(settings), *self.command]
-        if not self.isolation.bwrap:
-            return inner
-        return [self.isolation.bwrap, *_wall_arguments(self.isolation), "--", *inner]
+        if self.isolation.bwrap:
+            inner = [self.isolation.bwrap, *_wall_arguments(self.isolation), "--", *inner]
+        return self.cgroup.join(inner) if self.cgroup else inner
 
     def clean_up(self) -> None:
         """Delete what the context has left, and free its user id."""
+        if self.cgroup:
+            self.cgroup.remove()
         if self.folder:
             shutil.rmtree(self.folder, ignore_errors=True)
         if self.user:
@@ -190,6 +222,7 @@ def plan_launch(
         },
         folder=folder,
         user=user,
+        cgroup=_make_cgroup(isolation, options),
     )
 
 
@@ -197,6 +230,7 @@ def resource_limits(options: RunnerOptions, settings: RunnerSettings, *, has_use
     """The limits of the kernel for each process of a context, by their names in `resource`."""
     limits = {
         "RLIMIT_CORE": 0,
+        "RLIMIT_MSGQUEUE": 0,
         "RLIMIT_DATA": options.memory_mb * MB,
         "RLIMIT_FSIZE": settings.folder_mb * MB,
         "RLIMIT_NOFILE": options.open_files,
@@ -239,6 +273,13 @@ def _owner_of(path: Path) -> int | None:
         return path.stat().st_uid
     except OSError:
         return None
+
+
+def _make_cgroup(isolation: Isolation, options: RunnerOptions) -> ContextCgroup | None:
+    """The group of a context; its folder in memory counts there too."""
+    if not isolation.cgroup:
+        return None
+    return ContextCgroup(isolation.cgroup, (options.memory_mb + isolation.settings.folder_mb) * MB)
 
 
 def _make_folder(user: ReservedUser | None) -> str:

@@ -44,9 +44,9 @@ class HandlerRunner:
         self._interpreters = isolation.interpreters
         # Which walls there are, for the log of a worker.
         self.description = isolation.describe()
-        self._contexts = ContextPool(self._settings.idle_contexts, self._settings.idle_s)
-        self._starter = DaemonThreadPool(1, "holdfast-start")
         self._timers = TimerThread()
+        self._contexts = ContextPool(self._settings.idle_contexts, self._settings.idle_s, self._timers)
+        self._starter = DaemonThreadPool(1, "holdfast-start")
         # The contexts that jobs run in, and jobs that were cancelled while their contexts were prepared.
         self._running: dict[tuple[int, int], WarmContext] = {}
         self._cancelled: set[tuple[int, int]] = set()
@@ -163,6 +163,8 @@ class HandlerRunner:
             yield from ((job, results.get(job)) for job in batch)
             return
         for number, job in enumerate(batch):
+            if number and context.has_leftovers:
+                return
             if number and not context.is_clean():
                 context.fail()
                 return

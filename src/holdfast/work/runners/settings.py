@@ -2,6 +2,7 @@
 
 isolation = "auto"            # required: do not start without bubblewrap; none: do not use it
 network = false               # whether contexts may reach the network
+cgroup = "/sys/fs/cgroup/…"   # a group below which each context has its own; without it, a delegated one
 folders = ["/opt/php"]        # more folders that contexts may read
 hosts = ["*.example.com"]     # hosts that http handlers may name; none: all that have public addresses
 private_hosts = false         # whether, without `hosts`, they may be in private networks too
@@ -39,15 +40,17 @@ class RunnerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
     isolation: Literal["auto", "required", "none"] = "auto"
     network: bool = False
+    cgroup: str = ""
     folders: tuple[str, ...] = ()
     hosts: tuple[str, ...] = ()
     private_hosts: bool = False
     # A language and its command; those of `python`, `node` and `shell` replace the ones that are found.
     interpreters: dict[str, tuple[str, ...]] = {}
     limits: RunnerOptions = MOST_OPTIONS
-    # Processes of a context, and the size of its folder and of each file there.
+    # Processes of a context, and the size of its folder, of each file there, and how many these may be.
     processes: AtLeastOne = 32
     folder_mb: AtLeastOne = 64
+    folder_files: AtLeastOne = 10_000
     # Contexts that are kept while no job runs in them, and how long.
     idle_contexts: Annotated[int, msgspec.Meta(ge=0)] = 16
     idle_s: Annotated[float, msgspec.Meta(ge=0)] = 300.0

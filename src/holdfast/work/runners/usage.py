@@ -1,4 +1,7 @@
-"""CPU time, memory and number of the processes of a context, read from outside. Only on Linux; else zero."""
+"""CPU time, memory, number and files of the processes of a context, read from outside.
+
+Only on Linux; elsewhere all of it is zero.
+"""
 
 import os
 import re
@@ -10,10 +13,20 @@ from msgspec import Struct
 
 _TICKS = os.sysconf("SC_CLK_TCK")
 _IS_LINUX = sys.platform == "linux"
-# Memory that only a process itself has, and memory that it may share with others, in KB.
+# Memory that only a process itself has, in memory and on disk, and its share of what others have too, in KB.
 _OWN = re.compile(rb"^RssAnon:\s*(\d+)", re.MULTILINE)
-_SHARED = re.compile(rb"^RssShmem:\s*(\d+)", re.MULTILINE)
+_SWAPPED = re.compile(rb"^VmSwap:\s*(\d+)", re.MULTILINE)
 _SHARE = re.compile(rb"^Pss_Shmem:\s*(\d+)", re.MULTILINE)
+# The address and inode of a mapping of memory that has no file: it may be shared.
+_MAPPING = re.compile(
+    rb"^0*([0-9a-f]+)-0*([0-9a-f]+) \S+ \S+ \S+ (\d+) +/(?:dev/zero|memfd:|SYSV)", re.MULTILINE
+)
+# The most of a file in /proc that is read: above the mappings that a process may have by default.
+_READ_BYTES = 8 << 20
+_BLOCK_BYTES = 512
+# How often threads and processes are looked at to say that they go on: one that has just replied, or was
+# killed, needs a moment.
+_LOOKS, _LOOK_S = 20, 0.0005
 
 
 class Usage(Struct, frozen=True):
@@ -48,24 +61,17 @@ def children_of(pid: int) -> list[int]:
     return children
 
 
-def processes_of_user(user: int) -> list[int]:
-    """All processes with a user id, without those that have ended and wait for their parent."""
-    found = []
-    for path in Path("/proc").glob("[0-9]*"):
-        try:
-            if path.stat().st_uid == user and _read(f"{path}/stat").rpartition(b")")[2].split()[0] != b"Z":
-                found.append(int(path.name))
-        except OSError:
-            pass  # it has ended
-    return found
-
-
-def _read(path: str) -> bytes:
+def _read(path: str, size: int = 4096) -> bytes:
     fd = os.open(path, os.O_RDONLY)
     try:
-        return os.read(fd, 4096)
+        return os.read(fd, size)
     finally:
         os.close(fd)
+
+
+def _read_all(path: str) -> bytes:
+    with Path(path).open("rb") as stream:
+        return stream.read(_READ_BYTES)
 
 
 def measure(pids: list[int]) -> Usage:
@@ -73,41 +79,89 @@ def measure(pids: list[int]) -> Usage:
     if not _IS_LINUX:
         return Usage()
     cpu_ms, memory, count = 0.0, 0, 0
+    shared: dict[int, int] = {}
     for pid in pids:
         try:
-            memory += _memory_bytes(pid)
+            status = _read(f"/proc/{pid}/status")
+            # Pages of files count for no process.
+            memory += (_number(_OWN, status) + _number(_SWAPPED, status)) * 1024
+            memory += _add_shared(pid, shared)
         except OSError:
             continue  # it has ended
         cpu_ms += process_cpu_ms(pid)
         count += 1
-    return Usage(cpu_ms, memory, count)
+    return Usage(cpu_ms, memory + sum(shared.values()), count)
 
 
-def _memory_bytes(pid: int) -> int:
-    """The memory of a process, and its share of what it has in common with others, such as `mmap` makes.
+def _add_shared(pid: int, shared: dict[int, int]) -> int:
+    """Add the memory that a process maps and others may map too, by its inode; or return its share of that.
 
-    Pages of files count for no process.
+    Only root learns how large it is. Else a process can hide it, by `madvise` which gives up its pages.
     """
-    status = _read(f"/proc/{pid}/status")
-    own_kb, shared_kb = _number(_OWN, status), _number(_SHARED, status)
-    return (own_kb + (_share_kb(pid, shared_kb) if shared_kb else 0)) * 1024
-
-
-def _share_kb(pid: int, shared_kb: int) -> int:
-    """The share of a process in memory that others have too; all of it if the kernel does not tell.
-
-    It looks through all pages for that. A process can forbid it to other users than root.
-    """
-    try:
-        return _number(_SHARE, _read(f"/proc/{pid}/smaps_rollup"))
-    except OSError:
-        return shared_kb
+    for start, end, inode in _MAPPING.findall(_read_all(f"/proc/{pid}/maps")):
+        try:
+            found = Path(f"/proc/{pid}/map_files/{start.decode()}-{end.decode()}").stat()
+        except PermissionError:
+            return _number(_SHARE, _read(f"/proc/{pid}/smaps_rollup")) * 1024
+        except FileNotFoundError:
+            continue  # it was unmapped just now
+        shared[int(inode)] = found.st_blocks * _BLOCK_BYTES
+    return 0
 
 
 def _number(field: re.Pattern[bytes], text: bytes) -> int:
     """The number of a field; 0 if it is not there, as in a process that is about to end."""
     found = field.search(text)
     return int(found[1]) if found else 0
+
+
+def is_alive(pid: int) -> bool:
+    """Whether a process is there and does not end at once."""
+    for _ in range(_LOOKS):
+        try:
+            if _state_of(f"/proc/{pid}") in b"ZX":
+                return False
+        except OSError:
+            return False
+        time.sleep(_LOOK_S)
+    return True
+
+
+def _state_of(path: str) -> bytes:
+    """The letter of the state of a process or thread."""
+    return _read(f"{path}/stat").rpartition(b")")[2].split()[0]
+
+
+def is_busy(pid: int) -> bool:
+    """Whether threads of a process run and do not stop."""
+    for _ in range(_LOOKS):
+        try:
+            with os.scandir(f"/proc/{pid}/task") as tasks:
+                if not any(_state_of(task.path) == b"R" for task in tasks):
+                    return False
+        except OSError:
+            return False  # it has ended
+        time.sleep(_LOOK_S)
+    return True
+
+
+def folder_usage(folder: str, most_files: int) -> tuple[int, int]:
+    """The bytes and the number of files in a folder and below; looks at little more than the most of them."""
+    size = count = 0
+    rest = [folder]
+    while rest and count <= most_files:
+        try:
+            with os.scandir(rest.pop()) as entries:
+                for entry in entries:
+                    count += 1
+                    size += entry.stat(follow_symlinks=False).st_blocks * _BLOCK_BYTES
+                    if entry.is_dir(follow_symlinks=False):
+                        rest.append(entry.path)
+                    if count > most_files:
+                        break
+        except OSError:
+            pass  # it was removed just now, or is closed to us
+    return size, count
 
 
 def process_cpu_ms(pid: int) -> float:
