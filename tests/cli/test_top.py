@@ -76,7 +76,7 @@ def test_a_frame_costs_the_same_however_many_jobs_there_are(shell, monkeypatch):
     store.close()
 
     assert frame.tasks == {"work": {"WAITING": 2_000}}
-    assert sorted(asked) == ["counts", "first", "first", "rows", "rows"]
+    assert sorted(asked) == ["first", "first", "heads", "present", "rows", "rows", "totals", "waiting"]
 
 
 class _Asked:

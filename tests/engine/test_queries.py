@@ -27,7 +27,7 @@ from holdfast.engine.store_connection import StoreConnection
 from holdfast.store.memory.store import MemoryStore
 from tests.queue_suite.tools import LONG_S, until
 
-EVERY = set(q.Query.__subclasses__())
+EVERY = {*q.Query.__subclasses__(), *q.PagedQuery.__subclasses__()} - {q.PagedQuery}
 NOW_MS = 1_800_000_000_000
 
 

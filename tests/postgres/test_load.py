@@ -203,7 +203,7 @@ def test_a_process_behind_a_pooler_announces_no_name_that_would_outlive_it(serve
         store = queue.connection.store
 
         assert store.appear("a-worker") is False
-        assert not store.read(lambda txn: txn.present("a-worker"))
+        assert not store.read(lambda txn: txn.present(["a-worker"]))
 
 
 def test_whoever_waits_behind_a_pooler_is_served_all_the_same(server):

@@ -139,13 +139,14 @@ def test_handlers_of_tenants_are_apart_whatever_their_names(make_queue: MakeQueu
     assert claim(queue) == [pair for pair in own_tasks if pair[0] not in ("ä", "A")]
 
 
-def test_handlers_are_listed_page_by_page(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_handlers_are_listed_page_by_page(queue: Queue) -> None:
     """Each once, whatever the size of a page."""
-    monkeypatch.setattr("holdfast.queue.handlers.PAGE_JOBS", 3)
     names = sorted(f"task{n}" for n in range(10))
     for name in names:
         queue.handlers.set(name, "x", lang="shell")
 
+    paged = q.ask_all(queue.connection.ask, h.ListHandlers(limit=3))
+    assert sorted(one.task for one in paged) == names
     assert sorted(one.task for one in queue.handlers) == names
 
 

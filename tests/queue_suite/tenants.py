@@ -175,4 +175,4 @@ def test_what_a_tenant_sees_of_workers_and_defaults_is_its_own(make_queue: MakeQ
         ask(queue, confine(grant, c.Enlist(worker=Worker(name="shared", host="x", pid=9, started_at=9))))
     ask(queue, confine(grant, c.Dismiss(name="b's")))
     ask(queue, confine(grant, c.Dismiss(name="own")))
-    assert [one.name for one in ask(queue, q.ListWorkers())] == ["shared", "b's"]
+    assert [one.name for one in ask(queue, q.ListWorkers())] == ["b's", "shared"]

@@ -214,7 +214,7 @@ def test_a_worker_is_enlisted_where_it_can_be(queue, rack):
     rack.pulled.add(DOWN)
     store = queue.connection.engine.store
     assert store.appear("me")
-    assert store.read(lambda txn: txn.present("me"))
+    assert store.read(lambda txn: txn.present(["me"]))
     for n in range(8):
         serves = (Served(tenant="", tasks=("work",)),)
         worker = Worker(name=f"w{n}", host="h", pid=n, started_at=n, serves=serves, until_ms=1 << 42)

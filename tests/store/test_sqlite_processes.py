@@ -219,12 +219,12 @@ def test_a_waiting_process_is_present_again_after_its_file_was_removed(store):
     shutil.rmtree(files)
 
     with closing(SqliteStore(store.path)) as other:
-        before = other.read(lambda txn: txn.present("a-process"))
+        before = other.read(lambda txn: txn.present(["a-process"]))
         store.wait(0.0)
-        after = other.read(lambda txn: txn.present("a-process"))
+        after = other.read(lambda txn: txn.present(["a-process"]))
     store.close()
 
-    assert (before, after) == (False, True)
+    assert (before, after) == (set(), {"a-process"})
     assert not files.exists()
 
 

@@ -7,7 +7,7 @@ The newest version runs. docs/decisions/0019 describes how they are stored.
 """
 
 import re
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 from msgspec.structs import asdict, replace
 
@@ -16,7 +16,7 @@ from .checks import check_name, check_whole
 from .commands import Command
 from .errors import BadInput, TooLarge
 from .job import Record
-from .queries import Query
+from .queries import PagedQuery, Query
 
 _LANG = re.compile(r"[a-z][a-z0-9+._-]{0,31}")
 SCRIPTS = ("before", "before_each", "body", "after_each")
@@ -172,12 +172,14 @@ class FindHandlers(Query, frozen=True, kw_only=True):
     pairs: tuple[KnownHandler, ...]
 
 
-class ListHandlers(Query, frozen=True, kw_only=True):
+class ListHandlers(PagedQuery, frozen=True, kw_only=True):
     """Replies the handlers of a tenant without their scripts, in a fixed order, after `after_task`."""
 
     tenant: str = ""
     after_task: str = ""
-    limit: int = bounds.PAGE_JOBS
+
+    def _after(self, last: "Handler") -> Self:
+        return replace(self, after_task=last.task)
 
 
 class ListHandlerVersions(Query, frozen=True, kw_only=True):

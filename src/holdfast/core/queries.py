@@ -6,13 +6,18 @@ with a handler in the store. If a query for certain jobs names a `tenant`, jobs 
 found.
 """
 
-from typing import NamedTuple
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, NamedTuple, Self
 
+from msgspec.structs import replace
+
+from .bounds import PAGE_JOBS
 from .commands import NewJob
 from .indexed import LogMark
 from .job import Body, Job, Place, Record, State
 from .limits import Limit
 from .schedule import Schedule
+from .token import Token
 from .worker import Worker
 
 # A pause: (tenant, task, domain); None: all.
@@ -46,6 +51,41 @@ class JobFilter(NamedTuple):
 
 class Query(Record, frozen=True, kw_only=True, tag=True):
     """The base class of all queries. The class name identifies the type in messages to other processes."""
+
+
+class PagedQuery(Query, frozen=True, kw_only=True):
+    """Replies at most `limit` entries, in order; fewer are the last page."""
+
+    limit: int = PAGE_JOBS
+
+    def next_page(self, reply: Any) -> Self | None:
+        """The query for the entries after a reply; None: there are no more."""
+        return self._after([*reply][-1]) if reply and len(reply) >= self.limit else None
+
+    def _after(self, last: Any) -> Self:
+        raise NotImplementedError
+
+
+def ask_all(ask: Callable[[PagedQuery], Any], asked: PagedQuery) -> Any:
+    """The replies to all pages of a query, as one."""
+    found = reply = ask(asked)
+    while (following := asked.next_page(reply)) is not None:
+        asked, reply = following, ask(following)
+        found = _joined(found, reply)
+    return found
+
+
+async def ask_all_async(ask: Callable[[PagedQuery], Awaitable[Any]], asked: PagedQuery) -> Any:
+    """The replies to all pages of a query, as one."""
+    found = reply = await ask(asked)
+    while (following := asked.next_page(reply)) is not None:
+        asked, reply = following, await ask(following)
+        found = _joined(found, reply)
+    return found
+
+
+def _joined(found: Any, more: Any) -> Any:
+    return found | more if isinstance(found, dict) else [*found, *more]
 
 
 # One job
@@ -174,10 +214,26 @@ class CountKey(NamedTuple):
     state: State
 
 
-class CountJobs(Query, frozen=True, kw_only=True):
-    """Replies the number of jobs by kind, as (`CountKey`, count), in order."""
+class CountJobs(PagedQuery, frozen=True, kw_only=True):
+    """Replies the number of jobs by kind, as (`CountKey`, count), in order of tenant and task.
+
+    A page has all counts of at most `limit` tasks of tenants, after that of `after_tenant` and `after_task`.
+    `merged`: as if all tenants were one, named "", and not in pages; only of one `task`, if it is given.
+    """
 
     tenant: str | None = None
+    merged: bool = False
+    task: str | None = None
+    after_tenant: str = ""
+    after_task: str = ""
+
+    def next_page(self, reply: Sequence[tuple[CountKey, int]]) -> Self | None:
+        """The query for the tasks after a reply; None: there are no more."""
+        tasks = {(key.tenant, key.task) for key, _ in reply}
+        return self._after(reply[-1]) if len(tasks) >= self.limit and not self.merged else None
+
+    def _after(self, last: tuple[CountKey, int]) -> Self:
+        return replace(self, after_tenant=last[0].tenant, after_task=last[0].task)
 
 
 class CheckCounts(Query, frozen=True, kw_only=True):
@@ -220,10 +276,21 @@ class ListWaiting(Query, frozen=True, kw_only=True):
 # Limits, schedules, pauses, defaults
 
 
-class ListLimits(Query, frozen=True, kw_only=True):
-    """Replies the limits of a tenant, as `LimitLoad`, by domain or pattern."""
+class ListLimits(PagedQuery, frozen=True, kw_only=True):
+    """Replies the limits of a tenant after that of `after_domain`, as `LimitLoad`: domains, then patterns.
+
+    The domains are in a fixed order, which is not that of their names. `domain`: only the
+    limit that it has, perhaps by a pattern. `holding`: domains whose limits hold jobs back, those with the
+    most such jobs first, of the first thousand domains with jobs.
+    """
 
     tenant: str = ""
+    domain: bytes | None = None
+    holding: bool = False
+    after_domain: bytes = b""
+
+    def _after(self, last: "LimitLoad") -> Self:
+        return replace(self, after_domain=last.domain)
 
 
 class LimitLoad(Record, frozen=True, kw_only=True):
@@ -235,10 +302,14 @@ class LimitLoad(Record, frozen=True, kw_only=True):
     held: int = 0
 
 
-class ListSchedules(Query, frozen=True, kw_only=True):
-    """Replies the schedules of a tenant, as `Planned`, by name."""
+class ListSchedules(PagedQuery, frozen=True, kw_only=True):
+    """Replies the schedules of a tenant after `after_name`, as `Planned`, by name."""
 
     tenant: str = ""
+    after_name: str = ""
+
+    def _after(self, last: "Planned") -> Self:
+        return replace(self, after_name=last.schedule.name)
 
 
 class Planned(Record, frozen=True, kw_only=True):
@@ -266,8 +337,8 @@ class ListDefaults(Query, frozen=True, kw_only=True):
 # Workers and the store
 
 
-class ListWorkers(Query, frozen=True, kw_only=True):
-    """Replies the live workers, oldest first.
+class ListWorkers(PagedQuery, frozen=True, kw_only=True):
+    """Replies the live workers after `after_name`, by name.
 
     With a `tenant`: those that serve it, as `core.worker.narrow` shows them. With a
     `name`: only that worker, alive or not.
@@ -275,10 +346,14 @@ class ListWorkers(Query, frozen=True, kw_only=True):
 
     tenant: str | None = None
     name: str | None = None
+    after_name: str = ""
+
+    def _after(self, last: Worker) -> Self:
+        return replace(self, after_name=last.name)
 
 
 class GetOverview(Query, frozen=True, kw_only=True):
-    """Replies an `Overview`. The cost does not depend on the number of jobs.
+    """Replies an `Overview`. The cost does not depend on the number of jobs, limits or tenants.
 
     It has the workers and pauses of all tenants, or with `only_own` those of the tenant.
     """
@@ -296,8 +371,15 @@ class Overview(Record, frozen=True, kw_only=True):
     # The first READY job, and the running jobs whose leases end first.
     first: Job | None
     running: tuple[Job, ...]
+    # The live workers that have run longest; how many there are, and how many jobs they say that they run.
     workers: tuple[Worker, ...]
     pauses: tuple[Paused, ...]
+    worker_count: int = 0
+    worker_jobs: int = 0
+    # By task: when the job that is claimed next became due; of the tasks of tenants that are served next.
+    first_due: dict[str, int] = {}
+    # By task: how many of its waiting jobs are HELD, where any are.
+    held: dict[str, int] = {}
 
     def count_ended(self, state: str) -> int:
         """How many jobs ended in this state, of those still stored."""
@@ -323,8 +405,13 @@ class GetReport(Query, frozen=True, kw_only=True):
 # Tokens
 
 
-class ListTokens(Query, frozen=True, kw_only=True):
-    """Replies all tokens by name, without their hashes."""
+class ListTokens(PagedQuery, frozen=True, kw_only=True):
+    """Replies the tokens after `after_name`, by name, without their hashes."""
+
+    after_name: str = ""
+
+    def _after(self, last: Token) -> Self:
+        return replace(self, after_name=last.name)
 
 
 class FindToken(Query, frozen=True, kw_only=True):
@@ -336,10 +423,14 @@ class FindToken(Query, frozen=True, kw_only=True):
 # Indexed consumers
 
 
-class ListConsumers(Query, frozen=True, kw_only=True):
-    """Replies the progress of a tenant's consumers, by name; consumers of a log with the head of that log."""
+class ListConsumers(PagedQuery, frozen=True, kw_only=True):
+    """Replies the progress of a tenant's consumers after `after_name`, by name; with heads of their logs."""
 
     tenant: str = ""
+    after_name: str = ""
+
+    def _after(self, last: str) -> Self:
+        return replace(self, after_name=last)
 
 
 class GetProgress(Query, frozen=True, kw_only=True):

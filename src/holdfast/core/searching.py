@@ -1,9 +1,11 @@
 """Queries of the dashboard: jobs, newest first, and tasks with their first waiting job."""
 
-from typing import NamedTuple
+from typing import NamedTuple, Self
+
+from msgspec.structs import replace
 
 from .job import Job, Record
-from .queries import JobFilter, Query
+from .queries import JobFilter, PagedQuery, Query
 
 
 class DataMatch(NamedTuple):
@@ -37,11 +39,18 @@ class JobPage(Record, frozen=True, kw_only=True):
     is_cut: bool = False
 
 
-class ListTasks(Query, frozen=True, kw_only=True):
-    """Replies the tasks that have jobs, as `TaskState`, those with the most waiting jobs first."""
+class ListTasks(PagedQuery, frozen=True, kw_only=True):
+    """Replies the tasks that have jobs, as `TaskState`, by tenant and name.
+
+    It begins after the task `after_task` of `after_tenant`.
+    """
 
     tenant: str | None = None
-    limit: int = 200
+    after_tenant: str = ""
+    after_task: str = ""
+
+    def _after(self, last: "TaskState") -> Self:
+        return replace(self, after_tenant=last.tenant, after_task=last.task)
 
 
 class TaskState(Record, frozen=True, kw_only=True):

@@ -14,23 +14,23 @@ from ..core.family import is_stuck
 from ..core.history import GetHistory
 from ..core.job import WAITING, Body, Job, Place, State, Unreadable, marked, readable, unreadable
 from ..core.kinds import HANDLED, LIMIT, PATTERNS, PAUSE, SCHEDULE, name_of
-from ..core.limits import Limit
+from ..core.limits import Limit, is_pattern
 from ..core.managing import GetRetention
 from ..core.searching import ListTasks, SearchJobs
 from ..core.why import Facts, why
-from ..core.worker import Worker, narrow, runs_handlers, runs_task
+from ..core.worker import runs_handlers, runs_task
 from ..store.contract import ReadTxn, Store, WaitingQuery
 from .batch import notes
 from .batch.holders import find_holders
-from .batch.limiting import find_domains, find_limits
+from .batch.limiting import find_domains, find_limits, list_domains
 from .batch.task_defaults import read_published
 from .commands import handlers, indexing, tokens
 from .commands.governing import get_retention
 from .commands.schedules import fires_at, read_kept
-from .commands.workers import alive, registered
+from .commands.workers import alive, list_workers, summarize_workers
 from .history import get_history
-from .records import read_limit, read_limit_name, read_patterns, read_pause
-from .search import list_tasks, search_jobs
+from .records import check_page, read_limit, read_limit_name, read_patterns, read_pause, scan_of
+from .search import list_tasks, page_of_pairs, search_jobs
 
 # Queries of one job.
 OfJob = q.GetJob | q.GetData | q.GetSteps | q.GetLog | q.Explain
@@ -43,8 +43,10 @@ READY_TASKS = 64
 HANDLED_LOOKED_AT = (4_096, 65_536)
 # How many due jobs are examined for one of certain tenants.
 DUE_LOOKED_AT = 100
-# How many running jobs an overview shows.
-RUNNING_SHOWN = 200
+# How many running jobs and workers an overview shows, and how many pairs are examined for their first job.
+RUNNING_SHOWN, WORKERS_SHOWN, HEADS_SHOWN = 200, 100, 128
+# How many domains with jobs are examined for those whose limits hold jobs back.
+HOLDING_DOMAINS = 1_000
 _SHOWN_PLACES = {Place.SCHEDULED: "SCHEDULED", Place.READY: "WAITING", Place.HELD: "WAITING"}
 _SHOWN_PLACES |= {Place.RUNNING: "RUNNING", Place.PAUSED: "PAUSED"}
 
@@ -110,12 +112,6 @@ def _pauses_of(txn: ReadTxn, job: Job) -> tuple[str, ...]:
         else:
             texts.append(f"tenant {tenant!r}" if tenant else "whole queue")
     return tuple(texts)
-
-
-def _patterns(txn: ReadTxn, tenant: str) -> tuple[tuple[bytes, Limit], ...]:
-    """The limits of a tenant that match many domains."""
-    raw = txn.rows(PATTERNS, [name_of(tenant)]).get(name_of(tenant))
-    return read_patterns(raw).limits if raw else ()
 
 
 # Jobs
@@ -268,23 +264,46 @@ def list_waiting(txn: ReadTxn, query: q.ListWaiting) -> list[q.Waiting]:
 
 
 def _list_limits(txn: ReadTxn, query: q.ListLimits) -> list[q.LimitLoad]:
+    check_page(query)
     tenant = query.tenant
-    exact = {read_limit_name(name): read_limit(raw) for name, raw in txn.rows(LIMIT).items()}
-    limits = {domain: limit for (whose, domain), limit in exact.items() if whose == tenant}
-    limits |= dict(_patterns(txn, tenant))
-    domains = find_domains(txn, [(tenant, domain) for domain in limits])
-    loads = {domain.name: {"running": domain.running, "held": domain.held} for domain in domains.values()}
+    if query.holding:
+        domains = {
+            one.key: one for one in list_domains(txn, tenant, after=b"", limit=HOLDING_DOMAINS) if one.held
+        }
+        held = sorted(domains, key=lambda key: (-domains[key].held, key))[: query.limit]
+        found = find_limits(txn.rows, _pauses(txn, tenant), held)
+    elif query.domain is not None:
+        found = find_limits(txn.rows, (), [(tenant, query.domain)])
+        domains = find_domains(txn, found)
+    else:
+        found = {(tenant, domain): limit for domain, limit in _limits_after(txn, query)}
+        domains = find_domains(txn, found)
+    loads = {key: {"running": one.running, "held": one.held} for key, one in domains.items()}
     return [
-        q.LimitLoad(domain=domain, limit=limit, **loads.get(domain, {}))
-        for domain, limit in sorted(limits.items())
+        q.LimitLoad(domain=key[1], limit=limit, **loads.get(key, {}))
+        for key, limit in found.items()
+        if limit is not None
     ]
 
 
+def _limits_after(txn: ReadTxn, query: q.ListLimits) -> list[tuple[bytes, Limit]]:
+    """A page of the limits of a tenant: those of domains, by the text of their keys, then patterns."""
+    tenant, after = query.tenant, query.after_domain
+    is_past = is_pattern(after)
+    rows = [] if is_past else scan_of(txn, LIMIT, tenant, after, limit=query.limit)
+    found = [(read_limit_name(name)[1], read_limit(raw)) for name, raw in rows]
+    if len(found) < query.limit:
+        raw = txn.rows(PATTERNS, [name_of(tenant)]).get(name_of(tenant))
+        patterns = read_patterns(raw).limits if raw else ()
+        found += [(pattern, limit) for pattern, limit in patterns if not is_past or pattern > after]
+    return found[: query.limit]
+
+
 def _list_schedules(txn: ReadTxn, query: q.ListSchedules) -> list[q.Planned]:
-    kept = map(read_kept, txn.rows(SCHEDULE).values())
-    mine = (one for one in kept if one.schedule.tenant == query.tenant)
-    planned = (q.Planned(schedule=one.schedule, task=one.job.task) for one in mine)
-    return sorted(planned, key=lambda one: one.schedule.name)
+    check_page(query)
+    rows = scan_of(txn, SCHEDULE, query.tenant, query.after_name, limit=query.limit)
+    kept = (read_kept(raw) for _, raw in rows)
+    return [q.Planned(schedule=one.schedule, task=one.job.task) for one in kept]
 
 
 def _pauses(txn: ReadTxn, tenant: str | None = None) -> list[q.Paused]:
@@ -303,26 +322,51 @@ def _list_defaults(txn: ReadTxn, query: q.ListDefaults) -> list[tuple[str | None
 
 def _get_overview(txn: ReadTxn, query: q.GetOverview) -> q.Overview:
     tenant = query.tenant
-    tasks: dict[str, dict[str, int]] = {}
-    for key, count in txn.counts(tenant=tenant).items():
-        row, name = tasks.setdefault(key.task, {}), _SHOWN_PLACES.get(key.place) or str(key.state)
+    counts = txn.totals() if tenant is None else txn.counts(tenant=tenant)
+    tasks, held = dict[str, dict[str, int]](), dict[str, int]()
+    for (_, task, place, state), count in counts.items():
+        row = tasks.get(task) or tasks.setdefault(task, {})
+        name = _SHOWN_PLACES.get(place) or state.value
         row[name] = row.get(name, 0) + count
+        if place is Place.HELD:
+            held[task] = held.get(task, 0) + count
     running = txn.first(Place.RUNNING, rank.LAST, RUNNING_SHOWN)
     heads = txn.first(Place.READY, rank.LAST, 1 if tenant is None else RUNNING_SHOWN)
+    count, jobs, workers = summarize_workers(txn, tenant if query.only_own else None, shown=WORKERS_SHOWN)
     return q.Overview(
         now_ms=txn.now_ms,
         tasks=tasks,
         first=next((job for job in heads if tenant in (None, job.tenant)), None),
         running=tuple(job for job in running if tenant in (None, job.tenant)),
-        workers=tuple(_workers(txn, tenant if query.only_own else None)),
+        workers=tuple(workers),
+        worker_count=count,
+        worker_jobs=jobs,
         pauses=tuple(_pauses(txn, tenant if query.only_own else None)),
+        first_due=_find_first_due(txn, tenant),
+        held=held,
     )
 
 
-def _workers(txn: ReadTxn, tenant: str | None, name: str | None = None) -> list[Worker]:
-    """The live workers, with only what a tenant may see of them."""
-    found = alive(txn) if name is None else registered(txn, name)
-    return found if tenant is None else [one for w in found if (one := narrow(w, tenant)) is not None]
+def _find_first_due(txn: ReadTxn, tenant: str | None) -> dict[str, int]:
+    """By task: when the READY job that is claimed next became due. The pairs served next are examined."""
+    wanted = WaitingQuery(HEADS_SHOWN, None if tenant is None else (tenant,))
+    found: dict[str, int] = {}
+    for (_, task), job in txn.heads([one[:2] for one in txn.waiting(wanted)]).items():
+        due_at = job.run_at or job.created_at
+        found[task] = min(found.get(task, due_at), due_at)
+    return found
+
+
+def _count_jobs(txn: ReadTxn, query: q.CountJobs) -> list[tuple[q.CountKey, int]]:
+    check_page(query)
+    if query.merged:
+        if query.tenant is None:
+            return sorted(txn.totals(task=query.task).items())
+        found = txn.counts(tenant=query.tenant)
+        return sorted(
+            (key._replace(tenant=""), n) for key, n in found.items() if query.task in (None, key.task)
+        )
+    return page_of_pairs(txn, query)
 
 
 def _get_next_moment(txn: ReadTxn, _query: q.GetNextMoment) -> int | None:
@@ -341,7 +385,7 @@ QUERIES: dict[type[q.Query], Callable[[ReadTxn, Any], Any]] = {
     q.ListJobs: lambda txn, query: txn.jobs(query.filter, after=query.after, limit=query.limit),
     q.ListChildren: _list_children,
     q.SelectJobs: _select_jobs,
-    q.CountJobs: lambda txn, query: sorted(txn.counts(tenant=query.tenant).items()),
+    q.CountJobs: _count_jobs,
     q.CheckCounts: _check_counts,
     q.HasUnfinished: _has_unfinished,
     q.CountReady: _count_ready,
@@ -350,10 +394,10 @@ QUERIES: dict[type[q.Query], Callable[[ReadTxn, Any], Any]] = {
     q.ListSchedules: _list_schedules,
     q.ListPauses: lambda txn, query: _pauses(txn, query.tenant),
     q.ListDefaults: _list_defaults,
-    q.ListWorkers: lambda txn, query: _workers(txn, query.tenant, query.name),
+    q.ListWorkers: list_workers,
     q.GetOverview: _get_overview,
     q.GetNextMoment: _get_next_moment,
-    q.ListTokens: tokens.list_all,
+    q.ListTokens: tokens.list_tokens,
     q.FindToken: tokens.find,
     q.ListConsumers: indexing.list_consumers,
     q.GetProgress: indexing.get_progress,

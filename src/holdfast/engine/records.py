@@ -4,12 +4,26 @@ from functools import lru_cache
 
 import msgspec
 
+from ..core.bounds import PAGE_JOBS
+from ..core.checks import check_whole
 from ..core.defaults import TaskKey
 from ..core.job import Record
+from ..core.kinds import name_of
 from ..core.limits import Limit
 from ..core.moving import Notice, read_notice
-from ..core.queries import Paused
-from ..store.contract import ReadTxn
+from ..core.queries import PagedQuery, Paused
+from ..store.contract import ReadTxn, Row
+
+
+def check_page(query: PagedQuery) -> None:
+    """Refuse a page that is empty or too large."""
+    check_whole("limit", query.limit, 1, PAGE_JOBS)
+
+
+def scan_of(txn: ReadTxn, table: str, tenant: str, after: str | bytes, *, limit: int) -> list[Row]:
+    """A page of the rows of a tenant, by (tenant, name), above a name; "": from the first."""
+    above = name_of(tenant, after) if after else ""
+    return txn.scan(table, after=above, prefix=name_of(tenant)[:-1] + ",", limit=limit)
 
 
 class Patterns(Record, frozen=True, kw_only=True):

@@ -5,15 +5,18 @@ each is longer than the one before while that took little time. It ends when it 
 that it took; the reply says where to go on. So a page comes at once, also where one in a million matches.
 """
 
+from itertools import islice
+
 import msgspec
 
 from ..core import ids, rank
 from ..core.bounds import MINUTE_MS
 from ..core.job import Body, Job, Place, State
-from ..core.queries import CountKey, JobFilter
+from ..core.queries import CountJobs, CountKey, JobFilter
 from ..core.searching import DataMatch, JobPage, ListTasks, SearchJobs, TaskState
 from ..store.common.clock import monotonic_s
 from ..store.contract import ReadTxn
+from .records import check_page
 
 # A search that has nothing to show yet goes on for so long; then a window may take as long again.
 SEARCH_S = 0.06
@@ -21,6 +24,9 @@ SEARCH_S = 0.06
 QUICK_S, LONGER = 0.01, 4
 # A place that has no more jobs is looked through at once, by its index.
 FEW = 2_000
+# The most counts that a pair of tenant and task has: QUEUED and RUNQUEUED in three places, RUNNING and
+# RUNQUEUED, PAUSED, and three ends.
+COUNTS_OF_PAIR = 12
 # Bodies that are read at once while data is searched.
 BODIES = 200
 _PLACES = {
@@ -64,10 +70,11 @@ def _few(txn: ReadTxn, wanted: JobFilter) -> list[Job] | None:
     place = _PLACES.get(wanted.state) if wanted.state else wanted.place
     if place is None and not wanted.archived:
         return None
-    counts = txn.counts()
+    totals = txn.totals()
+    counts = totals if wanted.tenant is None else txn.counts(tenant=wanted.tenant)
     if not _sum(counts, wanted, place or Place.DONE):
         return []
-    if wanted.archived or place is None or _sum(counts, JobFilter(state=wanted.state), place) > FEW:
+    if wanted.archived or place is None or _sum(totals, JobFilter(state=wanted.state), place) > FEW:
         return None
     if place in (Place.PAUSED, Place.DONE):
         return txn.jobs(wanted, after=0, before=ids.MAX_ID, limit=FEW)
@@ -145,16 +152,24 @@ _FIELDS = {
 }
 
 
+def page_of_pairs(txn: ReadTxn, query: CountJobs | ListTasks) -> list[tuple[CountKey, int]]:
+    """All counts of the first `query.limit` pairs of tenant and task, in order."""
+    after = (query.after_tenant, query.after_task)
+    counts = txn.counts(tenant=query.tenant, after=after, limit=query.limit * COUNTS_OF_PAIR)
+    pairs = {key[:2]: None for key in counts}
+    shown = set(islice(pairs, query.limit))
+    return [(key, number) for key, number in counts.items() if key[:2] in shown]
+
+
 def list_tasks(txn: ReadTxn, query: ListTasks) -> list[TaskState]:
     """The tasks that have jobs; see `ListTasks`."""
+    check_page(query)
     counts: dict[tuple[str, str], dict[str, int]] = {}
-    for key, number in txn.counts(tenant=query.tenant).items():
+    for key, number in page_of_pairs(txn, query):
         fields = counts.setdefault((key.tenant, key.task), {})
         name = _field(key)
         fields[name] = fields.get(name, 0) + number
-    shown = sorted(counts, key=lambda pair: (-_waiting(counts[pair]), -counts[pair].get("running", 0), pair))
-    shown = shown[: max(query.limit, 0)]
-    heads = txn.heads([pair for pair in shown if counts[pair].get("ready")])
+    heads = txn.heads([pair for pair in counts if counts[pair].get("ready")])
     return [
         TaskState(
             tenant=pair[0],
@@ -162,13 +177,9 @@ def list_tasks(txn: ReadTxn, query: ListTasks) -> list[TaskState]:
             **counts[pair],
             first_due_at=heads[pair].run_at or heads[pair].created_at if pair in heads else 0,
         )
-        for pair in shown
+        for pair in counts
     ]
 
 
 def _field(key: CountKey) -> str:
     return _FIELDS.get(key.place) or key.state.value.lower()
-
-
-def _waiting(counts: dict[str, int]) -> int:
-    return counts.get("ready", 0) + counts.get("held", 0)

@@ -20,6 +20,7 @@ from typing import (
 )
 
 from ..core import commands as c
+from ..core import queries as q
 from ..core.errors import HoldfastError, Timeout
 from ..core.job import Body, Job
 from ..core.limits import Limit
@@ -139,6 +140,8 @@ class AsyncQueue(BaseQueue):
         if connection is not None:
             assert isinstance(ask.asked, c.Command)
             return ask.read(await self.session.connection.engine.execute_in_async(connection, ask.asked))
+        if isinstance(ask.asked, q.PagedQuery):
+            return ask.read(await q.ask_all_async(self.session.connection.ask_async, ask.asked))
         return ask.read(await self.session.connection.ask_async(ask.asked, wait_s=ask.wait_s))
 
     async def add(

@@ -228,7 +228,9 @@ def run_schedule(name: str, *, tenant: str) -> QueueRequest[list[int]]:
 
 def workers() -> QueueRequest[list[Worker]]:
     """The workers that are alive."""
-    return QueueRequest(q.ListWorkers(), same)
+    return QueueRequest(
+        q.ListWorkers(), lambda found: sorted(found, key=lambda one: (one.started_at, one.name))
+    )
 
 
 def stop_worker(name: str) -> QueueRequest[None]:
@@ -322,7 +324,10 @@ def _by_task(counts: list[tuple[q.CountKey, int]]) -> dict[str, dict[str, int]]:
 
 def limits(tenant: str) -> QueueRequest[dict[bytes, Limit]]:
     """All limits, by domain or pattern."""
-    return QueueRequest(q.ListLimits(tenant=tenant), lambda found: {one.domain: one.limit for one in found})
+    return QueueRequest(
+        q.ListLimits(tenant=tenant),
+        lambda found: {one.domain: one.limit for one in sorted(found, key=lambda one: one.domain)},
+    )
 
 
 def schedules(tenant: str) -> QueueRequest[list[Schedule]]:

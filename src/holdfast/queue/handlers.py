@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator, Awaitable, Iterator, Mapping
 from typing import Any, Protocol, TypedDict, TypeVar, Unpack
 
-from ..core.bounds import HANDLER_PAGE, PAGE_JOBS
+from ..core.bounds import HANDLER_PAGE
 from ..core.durations import duration_ms
 from ..core.errors import BadInput
 from ..core.handler import (
@@ -85,8 +85,8 @@ def _roll_back(task: Any, version: int | None, *, tenant: str) -> QueueRequest[H
     return QueueRequest(RollBackHandler(task=task_name(task), tenant=tenant, version=version or 0), same)
 
 
-def _page(after: str, *, tenant: str) -> QueueRequest[list[Handler]]:
-    return QueueRequest(ListHandlers(tenant=tenant, after_task=after, limit=PAGE_JOBS), same)
+def _list(*, tenant: str) -> QueueRequest[list[Handler]]:
+    return QueueRequest(ListHandlers(tenant=tenant), same)
 
 
 def _versions(task: Any, before: int | None, *, tenant: str) -> QueueRequest[list[Handler]]:
@@ -136,10 +136,7 @@ class Handlers:
 
     def __iter__(self) -> Iterator[Handler]:
         """All handlers, without their scripts."""
-        page = self._ask(_page("", tenant=self._tenant))
-        while page:
-            yield from page
-            page = self._ask(_page(page[-1].task, tenant=self._tenant)) if len(page) == PAGE_JOBS else []
+        yield from self._ask(_list(tenant=self._tenant))
 
 
 class AsyncHandlers:
@@ -170,9 +167,5 @@ class AsyncHandlers:
 
     async def __aiter__(self) -> AsyncIterator[Handler]:
         """All handlers, without their scripts."""
-        page = await self._ask(_page("", tenant=self._tenant))
-        while page:
-            for one in page:
-                yield one
-            more = len(page) == PAGE_JOBS
-            page = await self._ask(_page(page[-1].task, tenant=self._tenant)) if more else []
+        for one in await self._ask(_list(tenant=self._tenant)):
+            yield one

@@ -8,6 +8,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, Self, TypeVar, Unpack, cast, overload
 
 from ..core import commands as c
+from ..core import queries as q
 from ..core.errors import HoldfastError, Timeout
 from ..core.job import Body, Job
 from ..core.limits import Limit
@@ -142,6 +143,8 @@ class Queue(BaseQueue):
         if connection is not None:
             assert isinstance(ask.asked, c.Command)
             return ask.read(self.session.connection.engine.execute_in(connection, ask.asked))
+        if isinstance(ask.asked, q.PagedQuery):
+            return ask.read(q.ask_all(self.session.connection.ask, ask.asked))
         return ask.read(self.session.connection.ask(ask.asked, wait_s=ask.wait_s))
 
     def add(

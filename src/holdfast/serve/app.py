@@ -159,7 +159,7 @@ class ServerApp:
 
 
 def _has_token(connection: Connection) -> bool:
-    tokens: list[Token] = connection.ask(q.ListTokens())
+    tokens: list[Token] = q.ask_all(connection.ask, q.ListTokens())
     now_ms: int = connection.ask(q.GetTime())
     return any(not token.expires_at or token.expires_at > now_ms for token in tokens)
 

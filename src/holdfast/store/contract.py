@@ -202,6 +202,35 @@ def leased_all(jobs: Iterable[Job], query: ClaimQuery) -> list[Job]:
     ]
 
 
+def added(parts: Iterable[Mapping[T, int]]) -> dict[T, int]:
+    """The sums of several counts, without those that are zero."""
+    sums: dict[T, int] = {}
+    for part in parts:
+        for key, number in part.items():
+            sums[key] = sums.get(key, 0) + number
+    return {key: number for key, number in sums.items() if number}
+
+
+def merged_counts(counts: Mapping[CountKey, int], *, task: str | None) -> dict[CountKey, int]:
+    """The counts of all tenants together; of one task, or of all."""
+    mine = ((key, number) for key, number in counts.items() if task in (None, key.task))
+    return added({key._replace(tenant=""): number} for key, number in mine)
+
+
+def page_of_counts(
+    counts: Mapping[CountKey, int],
+    *,
+    tenant: str | None = None,
+    after: tuple[str, str] = ("", ""),
+    limit: int | None = None,
+) -> dict[CountKey, int]:
+    """The counts of a tenant, or of all; with `limit` the first in order, of the pairs above `after`."""
+    mine = {key: number for key, number in counts.items() if tenant in (None, key.tenant)}
+    if limit is None:
+        return mine
+    return {key: mine[key] for key in sorted(key for key in mine if key[:2] > after)[: max(limit, 0)]}
+
+
 class Moments(NamedTuple):
     """The next times in ms at which upkeep has something to do, by kind; None: never."""
 
@@ -289,8 +318,16 @@ class ReadTxn(Protocol):
         No job joins such a domain between this read and the commit of a batch that writes its row.
         """
 
-    def counts(self, *, tenant: str | None = None) -> dict[CountKey, int]:
-        """The numbers of jobs by tenant, task, place and state; maintained with each change, not counted."""
+    def counts(
+        self, *, tenant: str | None = None, after: tuple[str, str] = ("", ""), limit: int | None = None
+    ) -> dict[CountKey, int]:
+        """The numbers of jobs by tenant, task, place and state; maintained with each change, not counted.
+
+        With `limit` the first ones in order of tenant and task, of the pairs above `after`.
+        """
+
+    def totals(self, *, task: str | None = None) -> dict[CountKey, int]:
+        """The same for all tenants together, as of tenant "", added up by the store where it can."""
 
     def tallies(self) -> dict[TallyKey, int]:
         """The tallies that are in no bucket yet. They may change before the commit."""
@@ -322,8 +359,8 @@ class ReadTxn(Protocol):
     def tables(self) -> list[str]:
         """The names of all tables that have rows; used to copy a store."""
 
-    def present(self, name: str) -> bool:
-        """Whether the process that announced this name (`Store.appear`) is still running."""
+    def present(self, names: Collection[str]) -> set[str]:
+        """Those of these names whose processes, which announced them (`Store.appear`), are still running."""
 
     def notice(self) -> bytes | None:
         """The notice of a store that is being moved, else None. It does not change until the commit.

@@ -97,7 +97,7 @@ def _counts(queue: "Queue", *, full: bool) -> list[str]:
     from ...core.queries import CheckCounts, CountJobs
 
     connection = queue.connection
-    if not full and sum(count for _, count in connection.ask(CountJobs())) > COUNTED:
+    if not full and sum(count for _, count in connection.ask(CountJobs(merged=True))) > COUNTED:
         return []
     with progress("counting"):
         differences = connection.ask(CheckCounts())
@@ -122,6 +122,7 @@ def _notes(queue: "Queue") -> list[str]:
 def _unknown_tasks(queue: "Queue") -> list[str]:
     """The tasks with waiting jobs that no live worker runs: their names may be mistyped."""
     from ...core.handler import ListHandlers
+    from ...core.queries import ask_all
     from ...core.searching import ListTasks
     from ...core.worker import runs_task
 
@@ -130,11 +131,11 @@ def _unknown_tasks(queue: "Queue") -> list[str]:
     if not workers:
         # Then no task is run, whatever its name.
         return []
-    handled = {one.task for one in ask(ListHandlers(tenant=tenant))}
+    handled = {one.task for one in ask_all(ask, ListHandlers(tenant=tenant))}
     return [
         f"{counted(one.ready, 'job')} of task {one.task} {'waits' if one.ready == 1 else 'wait'}, "
         "and no worker runs that task: is the name right? See holdfast workers"
-        for one in ask(ListTasks(tenant=tenant))
+        for one in ask_all(ask, ListTasks(tenant=tenant))
         if one.ready
         and not any(runs_task(w, tenant, one.task, is_handled=one.task in handled) for w in workers)
     ]

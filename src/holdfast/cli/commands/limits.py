@@ -18,11 +18,12 @@ COLUMNS = ("DOMAIN", "RATE", "BURST", "CONCURRENCY", "RUNNING", "HELD")
 @click.pass_obj
 def limits(session: Session) -> None:
     """List limits, and how many jobs they hold back."""
-    from ...core.queries import ListLimits
+    from ...core.queries import ListLimits, ask_all
     from ..records import limit_record
 
     with session.existing() as queue:
-        found: list[LimitLoad] = queue.connection.ask(ListLimits(tenant=queue.tenant))
+        found: list[LimitLoad] = ask_all(queue.connection.ask, ListLimits(tenant=queue.tenant))
+    found.sort(key=lambda one: one.domain)
     if session.as_json:
         for one in found:
             emit(limit_record(one.domain, one.limit) | {"running": one.running, "held": one.held})

@@ -27,12 +27,12 @@ COLUMNS = ("NAME", "TASK", "TIMES", "LAST", "FIRED", "NEXT")
 @click.pass_obj
 def schedules(session: Session, /, *, count: int) -> None:
     """List schedules and their next times."""
-    from ...core.queries import ListSchedules
+    from ...core.queries import ListSchedules, ask_all
     from ...core.schedule import upcoming
     from ..records import schedule_record
 
     with session.existing() as queue:
-        found: list[Planned] = queue.connection.ask(ListSchedules(tenant=queue.tenant))
+        found: list[Planned] = ask_all(queue.connection.ask, ListSchedules(tenant=queue.tenant))
         now = now_ms(queue)
     if session.as_json:
         for one in found:

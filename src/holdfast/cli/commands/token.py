@@ -65,10 +65,10 @@ def create(
 @click.pass_obj
 def list_tokens(session: Session) -> None:
     """List tokens, without their secrets."""
-    from ...core.queries import ListTokens
+    from ...core.queries import ListTokens, ask_all
 
     with session.existing() as queue:
-        found: list[Token] = queue.connection.ask(ListTokens())
+        found: list[Token] = ask_all(queue.connection.ask, ListTokens())
     if session.as_json:
         for one in found:
             emit(_record(one))

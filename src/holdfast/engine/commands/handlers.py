@@ -6,7 +6,7 @@ import msgspec
 from msgspec.structs import replace
 
 from ...core import ids
-from ...core.bounds import HANDLER_PAGE, HANDLER_VERSIONS, HANDLERS_FOUND, PAGE_JOBS
+from ...core.bounds import HANDLER_PAGE, HANDLER_VERSIONS, HANDLERS_FOUND
 from ...core.checks import check_name, check_whole
 from ...core.commands import Command
 from ...core.errors import NotFound, TooLarge
@@ -27,6 +27,7 @@ from ...core.job import Record
 from ...core.kinds import HANDLED, HANDLER, HANDLER_VERSION, name_of
 from ...store.contract import ReadTxn
 from ..batch.batch import Batch
+from ..records import check_page, scan_of
 
 # How many versions are read at once where only their heads are wanted.
 VERSIONS_AT_ONCE = 10
@@ -188,11 +189,9 @@ def find_handlers(txn: ReadTxn, query: FindHandlers) -> list[Handler]:
 
 def list_handlers(txn: ReadTxn, query: ListHandlers) -> list[Handler]:
     """A page of handlers without their scripts; see `ListHandlers`."""
-    check_whole("limit", query.limit, 1, PAGE_JOBS)
+    check_page(query)
     check_name("tenant", query.tenant, empty=True)
-    prefix = name_of(query.tenant)[:-1] + ","
-    after = name_of(query.tenant, query.after_task) if query.after_task else ""
-    rows = txn.scan(HANDLER, after=after, prefix=prefix, limit=query.limit)
+    rows = scan_of(txn, HANDLER, query.tenant, query.after_task, limit=query.limit)
     return [_decode_head(raw).newest for _, raw in rows]
 
 

@@ -14,7 +14,7 @@ from ...core.indexed import LogMark, Mark
 from ...core.kinds import LOG, LOG_ITEMS, LOG_KEYS, PROGRESS, log_table, name_of
 from ...store.contract import ReadTxn
 from ..batch.batch import Batch
-from ..records import read_pair
+from ..records import check_page, read_pair, scan_of
 
 _pack = msgspec.msgpack.Encoder().encode
 _unpack: Any = msgspec.msgpack.Decoder().decode
@@ -163,13 +163,15 @@ def get_progress(txn: ReadTxn, query: q.GetProgress) -> Mark:
 
 
 def list_consumers(txn: ReadTxn, query: q.ListConsumers) -> dict[str, Mark]:
-    """All consumers of a tenant; see `ListConsumers`."""
+    """A page of a tenant's consumers; see `ListConsumers`."""
+    check_page(query)
     tenant = query.tenant
-    found = {name: mark for (whose, name), mark in marks(txn.rows(PROGRESS)).items() if whose == tenant}
+    rows = scan_of(txn, PROGRESS, tenant, query.after_name, limit=query.limit)
+    found = {name: mark for (_, name), mark in marks(dict(rows)).items()}
     heads = {mark.log: _ends(txn, tenant, mark.log).head for mark in found.values() if mark.log}
     return {
         name: msgspec.structs.replace(mark, head=heads[mark.log]) if mark.log else mark
-        for name, mark in sorted(found.items())
+        for name, mark in found.items()
     }
 
 

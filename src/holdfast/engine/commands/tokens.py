@@ -14,6 +14,7 @@ from ...core.kinds import TOKEN
 from ...core.token import Scope, Token, is_token_name
 from ...store.contract import ReadTxn
 from ..batch.batch import Batch
+from ..records import check_page
 
 _HASH = re.compile(r"[0-9a-f]{64}")
 _decode = msgspec.json.Decoder(Token).decode
@@ -59,10 +60,11 @@ def revoke(batch: Batch, command: c.RevokeToken) -> None:
     batch.rows[TOKEN, command.name] = None
 
 
-def list_all(txn: ReadTxn, _query: q.ListTokens) -> list[Token]:
-    """All tokens by name; see `ListTokens`."""
-    found = sorted(txn.rows(TOKEN).items())
-    return [replace(_decode(raw), hash="") for _, raw in found]
+def list_tokens(txn: ReadTxn, query: q.ListTokens) -> list[Token]:
+    """A page of tokens by name; see `ListTokens`."""
+    check_page(query)
+    rows = txn.scan(TOKEN, after=query.after_name, limit=query.limit)
+    return [replace(_decode(raw), hash="") for _, raw in rows]
 
 
 def find(txn: ReadTxn, query: q.FindToken) -> Token | None:

@@ -4,20 +4,41 @@ A row describes a worker. Whether it is alive is known from the store (`present`
 in stores that cannot tell, from a time that the worker renews.
 """
 
+from collections.abc import Collection, Iterable
+from heapq import nsmallest
+from typing import TypeVar
+
 import msgspec
 from msgspec.structs import replace
 
 from ...core import commands as c
+from ...core import queries as q
 from ...core.checks import check_name
 from ...core.errors import BadInput, Forbidden, NotFound, TooLarge
+from ...core.job import Record
 from ...core.kinds import WORKER
 from ...core.managing import StopWorker
 from ...core.worker import Worker, narrow
 from ...store.contract import ReadTxn
 from ..batch.batch import Batch
+from ..records import check_page
 
 # The largest record of a worker; most of it are the names of its tasks.
 WORKER_BYTES = 1024 * 1024
+
+
+class WorkerBrief(Record, frozen=True, kw_only=True):
+    """What is counted of a worker."""
+
+    name: str
+    started_at: int = 0
+    running: int = 0
+    until_ms: int = 0
+
+
+W = TypeVar("W", Worker, WorkerBrief)
+_decode = msgspec.json.Decoder(Worker).decode
+_decode_brief = msgspec.json.Decoder(WorkerBrief).decode
 
 
 def enlist(batch: Batch, command: c.Enlist) -> None:
@@ -43,7 +64,7 @@ def dismiss(batch: Batch, command: c.Dismiss) -> None:
 def stop(batch: Batch, command: StopWorker) -> None:
     """Note that a worker is to stop; see `StopWorker`."""
     known = _find(batch, command.name)
-    if known is None or not is_alive(batch.txn, known) or not _is_seen(known, command.tenant):
+    if known is None or not find_alive(batch.txn, [known]) or not _is_seen(known, command.tenant):
         raise NotFound("worker", command.name)
     if not _is_own(known, command.tenant):
         raise Forbidden(f"worker {command.name} serves other tenants, too")
@@ -53,7 +74,7 @@ def stop(batch: Batch, command: StopWorker) -> None:
 
 def _find(batch: Batch, name: str) -> Worker | None:
     raw = batch.rows_of(WORKER, [name]).get(name)
-    return None if raw is None else msgspec.json.decode(raw, type=Worker)
+    return None if raw is None else _decode(raw)
 
 
 def _is_own(worker: Worker, tenant: str | None) -> bool:
@@ -67,22 +88,53 @@ def _is_seen(worker: Worker, tenant: str | None) -> bool:
 
 def remove_dead(batch: Batch) -> None:
     """Unregister workers that have died."""
-    for name, raw in batch.rows_of(WORKER).items():
-        if not is_alive(batch.txn, msgspec.json.decode(raw, type=Worker)):
-            batch.rows[WORKER, name] = None
+    known = {name: _decode_brief(raw) for name, raw in batch.rows_of(WORKER).items()}
+    for name in known.keys() - {one.name for one in find_alive(batch.txn, known.values())}:
+        batch.rows[WORKER, name] = None
 
 
-def registered(txn: ReadTxn, name: str) -> list[Worker]:
-    """The worker of that name, alive or not, in a list; empty if it is not registered."""
-    return [msgspec.json.decode(raw, type=Worker) for raw in txn.rows(WORKER, [name]).values()]
+def list_workers(txn: ReadTxn, query: q.ListWorkers) -> list[Worker]:
+    """The live workers after a name, or one by its name; see `ListWorkers`."""
+    check_page(query)
+    if query.name is not None:
+        return _narrowed(map(_decode, txn.rows(WORKER, [query.name]).values()), query.tenant)
+    found, after = list[Worker](), query.after_name
+    while len(found) < query.limit and (rows := txn.scan(WORKER, after=after, limit=query.limit)):
+        after = rows[-1][0]
+        found += _narrowed(find_alive(txn, [_decode(raw) for _, raw in rows]), query.tenant)
+    return found[: query.limit]
+
+
+def summarize_workers(txn: ReadTxn, tenant: str | None, *, shown: int) -> tuple[int, int, list[Worker]]:
+    """How many workers live, how many jobs they run, and the oldest of them, as a tenant may see them."""
+    rows = txn.rows(WORKER)
+    if tenant is not None:
+        mine = _narrowed(find_alive(txn, [_decode(raw) for raw in rows.values()]), tenant)
+        oldest = sorted(mine, key=_age)[:shown]
+        return len(mine), sum(one.running for one in mine), oldest
+    # Without the names of their tasks, which are most of the record.
+    brief = find_alive(txn, [_decode_brief(raw) for raw in rows.values()])
+    oldest = [_decode(rows[one.name]) for one in nsmallest(shown, brief, key=_age)]
+    return len(brief), sum(one.running for one in brief), oldest
 
 
 def alive(txn: ReadTxn) -> list[Worker]:
     """All live workers, oldest first."""
-    known = (msgspec.json.decode(raw, type=Worker) for raw in txn.rows(WORKER).values())
-    return sorted((w for w in known if is_alive(txn, w)), key=lambda w: (w.started_at, w.name))
+    return sorted(find_alive(txn, [_decode(raw) for raw in txn.rows(WORKER).values()]), key=_age)
 
 
-def is_alive(txn: ReadTxn, worker: Worker) -> bool:
-    """Whether a worker is considered alive."""
-    return txn.now_ms < worker.until_ms if worker.until_ms else txn.present(worker.name)
+def find_alive(txn: ReadTxn, workers: Collection[W]) -> list[W]:
+    """Those workers that are considered alive."""
+    present = txn.present([one.name for one in workers if not one.until_ms])
+    return [one for one in workers if (txn.now_ms < one.until_ms if one.until_ms else one.name in present)]
+
+
+def _narrowed(workers: Iterable[Worker], tenant: str | None) -> list[Worker]:
+    """Workers with only what a tenant may see of them."""
+    if tenant is None:
+        return [*workers]
+    return [one for worker in workers if (one := narrow(worker, tenant)) is not None]
+
+
+def _age(worker: Worker | WorkerBrief) -> tuple[int, str]:
+    return worker.started_at, worker.name

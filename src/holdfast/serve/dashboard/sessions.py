@@ -33,6 +33,8 @@ MOST_ACTIONS = 1_000
 TRIM_EVERY_MS = HOUR_MS
 # The form token of clients that need no session: on loopback, or with a token in the header.
 NO_SESSION = "-"
+# Half of the mac of a form: 128 bits.
+FORM_BYTES = 16
 
 
 class SignIn(msgspec.Struct, frozen=True):
@@ -68,16 +70,34 @@ class Sessions:
         return hmac.compare_digest(mac.encode(), said) and now_ms < session.expires_ms
 
     def form_token(self, session: SignIn | None, grant_name: str) -> str:
-        """What each form of a session must contain."""
-        return self._mac("form", NO_SESSION if session is None else session.value, grant_name)
+        """What each form of a session must contain: a random mask, and what is wanted under that mask.
+
+        It differs from page to page, so that the length of compressed pages tells nothing about it.
+        """
+        mask = secrets.token_bytes(FORM_BYTES)
+        return (mask + _masked(mask, self._form_mac(session, grant_name))).hex()
 
     def is_form_token(self, said: str, session: SignIn | None, grant_name: str) -> bool:
         """Whether a form was made for this session."""
-        wanted = self.form_token(session, grant_name)
-        return hmac.compare_digest(said.encode(errors="replace"), wanted.encode())
+        try:
+            raw = bytes.fromhex(said)
+        except ValueError:
+            return False
+        mask, masked = raw[:FORM_BYTES], raw[FORM_BYTES:]
+        if len(raw) != 2 * FORM_BYTES:
+            return False
+        return hmac.compare_digest(_masked(mask, masked), self._form_mac(session, grant_name))
+
+    def _form_mac(self, session: SignIn | None, grant_name: str) -> bytes:
+        mac = self._mac("form", NO_SESSION if session is None else session.value, grant_name)
+        return bytes.fromhex(mac)[:FORM_BYTES]
 
     def _mac(self, *parts: str) -> str:
         return hmac.new(self._key, msgspec.json.encode(parts), sha256).hexdigest()
+
+
+def _masked(mask: bytes, raw: bytes) -> bytes:
+    return bytes(one ^ other for one, other in zip(mask, raw, strict=True))
 
 
 def read_session(value: str | None) -> SignIn | None:

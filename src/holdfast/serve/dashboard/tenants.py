@@ -1,6 +1,7 @@
 """Tenants: which there are, the switch in the navigation, and what pages say about the one that is shown."""
 
 import asyncio
+from itertools import islice
 from typing import Any
 
 from ...core import queries as q
@@ -12,12 +13,14 @@ from .view import View
 
 # How many are listed in the navigation; others are typed.
 LISTED = 100
+# How many tasks are read at a time to find tenants, and a name behind that of every task.
+PAGE_TASKS, LAST_NAME = 50, "\U0010ffff"
 # All pages share one read of the names in this time.
 FRESH_S = 10.0
 
 
 class TenantNames:
-    """The tenants that have jobs, as one server knows them."""
+    """The first tenants that have jobs, as one server knows them."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
@@ -28,10 +31,18 @@ class TenantNames:
         """The names, in order, as they were in the last seconds; "" if jobs have none."""
         async with self._lock:
             if monotonic_s() >= self._until_s:
-                counts: list[tuple[q.CountKey, int]] = await self._connection.ask_async(q.CountJobs())
-                self._names = tuple(sorted({key.tenant for key, _ in counts}))
+                self._names = await self._read()
                 self._until_s = monotonic_s() + FRESH_S
         return self._names
+
+    async def _read(self) -> tuple[str, ...]:
+        """The first names, by pages that begin after all tasks of a tenant."""
+        names: dict[str, None] = {}
+        asked = q.CountJobs(limit=PAGE_TASKS)
+        while len(names) <= LISTED + 1 and (counts := await self._connection.ask_async(asked)):
+            names |= dict.fromkeys(key.tenant for key, _ in counts)
+            asked = q.CountJobs(limit=PAGE_TASKS, after_tenant=counts[-1][0].tenant, after_task=LAST_NAME)
+        return tuple(islice(names, LISTED + 2))
 
 
 async def is_known(view: View) -> bool:
@@ -41,11 +52,11 @@ async def is_known(view: View) -> bool:
         return True
     # What most tenants have comes first: each is a query.
     asked: tuple[Any, ...] = (
-        q.CountJobs(tenant=tenant),
-        q.ListSchedules(tenant=tenant),
-        q.ListLimits(tenant=tenant),
-        ListHandlers(tenant=tenant),
-        q.ListConsumers(tenant=tenant),
+        q.CountJobs(tenant=tenant, limit=1),
+        q.ListSchedules(tenant=tenant, limit=1),
+        q.ListLimits(tenant=tenant, limit=1),
+        ListHandlers(tenant=tenant, limit=1),
+        q.ListConsumers(tenant=tenant, limit=1),
     )
     for query in asked:
         if await view.ask(query):
@@ -99,12 +110,12 @@ def switch(view: View, section: str) -> Markup:
                 aria_current="true" if tenant == view.tenant else None,
             ),
         )
-        for tenant, text in choices[: LISTED + 2]
+        for tenant, text in choices[: LISTED + 1]
     ]
-    more = len(choices) - len(links)
+    more = len(choices) > len(links)
     other = el(
         "form",
-        el("label", f"{more:,} more: type the name" if more else "Another", for_="tenant-name"),
+        el("label", "More: type the name" if more else "Another", for_="tenant-name"),
         el("input", id="tenant-name", name="tenant", required=True, maxlength="255", autocomplete="off"),
         method="get",
         action=f"{view.base}{section}",

@@ -1,5 +1,6 @@
 """The application: a table of paths, each admitted, asked and answered in the same way."""
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from functools import partial
@@ -109,6 +110,9 @@ def _endpoint(plan: RoutePlan) -> Endpoint:
         found = await (exchange.wait(request, asking, None) if wait_s else asking)
         if route.waits and not wait_s:
             found = await exchange.unless_gone(request, found)
+        if isinstance(asked, q.PagedQuery):
+            # In a thread: a page may have a thousand entries, and other requests must not wait for them.
+            return await asyncio.to_thread(_shown, plan, reply.write, found, asked)
         return _shown(plan, reply.write, found, asked)
 
     return answer

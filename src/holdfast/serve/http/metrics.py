@@ -4,6 +4,7 @@ Tasks are labels, the busiest by name and all others as one, so that the number 
 many tasks and tenants there are. A token of one tenant gets the numbers of that tenant.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 
 from starlette.requests import Request
@@ -13,7 +14,6 @@ from ...core import queries as q
 from ...core.access import Grant
 from ...core.history import EVER_MS, Bucket, GetHistory, TaskEnds
 from ...core.indexed import Mark
-from ...core.searching import ListTasks, TaskState
 from ...engine.metrics import OTHERS, TASKS, TYPE, Family, Series, render
 from ...store.common.clock import monotonic_s
 from .exchange import Exchange
@@ -26,24 +26,21 @@ OUTCOMES = ("finished", "failed", "cancelled", "retried")
 async def metrics(exchange: Exchange, _request: Request, grant: Grant) -> Response:
     """All metrics of the store."""
     started_s = monotonic_s()
-    now_ms: int = await exchange.ask(grant, q.GetTime())
-    tasks: list[TaskState] = await exchange.ask(grant, ListTasks(limit=10_000))
+    overview: q.Overview = await exchange.ask(grant, q.GetOverview(only_own=True))
     (ever,) = await exchange.ask(grant, GetHistory(span_ms=EVER_MS))
-    workers = await exchange.ask(grant, q.ListWorkers())
-    running = sum(worker.running for worker in workers)
-    consumers: dict[str, Mark] = await exchange.ask(grant, q.ListConsumers())
+    consumers: dict[str, Mark] = await exchange.ask(grant, q.ListConsumers(limit=CONSUMERS))
     families: list[Family] = [
-        ("holdfast_jobs", "gauge", "Jobs by task and state.", _jobs(tasks)),
+        ("holdfast_jobs", "gauge", "Jobs by task and state.", _jobs(overview)),
         (
             "holdfast_oldest_waiting_seconds",
             "gauge",
             "How long the job waits that is claimed next.",
-            _oldest(tasks, now_ms),
+            _oldest(overview),
         ),
         ("holdfast_runs_total", "counter", "Runs that ended, by task and outcome.", _runs(ever)),
         ("holdfast_run_seconds_total", "counter", "How long runs took.", _seconds(ever)),
-        ("holdfast_workers", "gauge", "Workers that are alive.", [("", {}, len(workers))]),
-        ("holdfast_worker_jobs", "gauge", "Jobs that workers run.", [("", {}, running)]),
+        ("holdfast_workers", "gauge", "Workers that are alive.", [("", {}, overview.worker_count)]),
+        ("holdfast_worker_jobs", "gauge", "Jobs that workers run.", [("", {}, overview.worker_jobs)]),
         ("holdfast_consumer_lag", "gauge", "Items that a consumer has yet to process.", _lag(consumers)),
         (
             "holdfast_store_read_seconds",
@@ -62,23 +59,36 @@ def _named(tasks: Iterable[str]) -> dict[str, str]:
     return {task: task if at < TASKS else OTHERS for at, task in enumerate(dict.fromkeys(tasks))}
 
 
-def _jobs(tasks: list[TaskState]) -> Iterator[Series]:
-    labels, sums = _named(one.task for one in tasks), dict[tuple[str, str], int]()
-    for one in tasks:
+def _jobs(overview: q.Overview) -> Iterator[Series]:
+    labels, sums = _labels(overview), dict[str, Counter[str]]()
+    for task, counts in overview.tasks.items():
+        states = sums.setdefault(labels[task], Counter())
+        held = overview.held.get(task, 0)
+        states["held"] += held
+        states["ready"] += counts.get("WAITING", 0) - held
+        for name, number in counts.items():
+            states[name.lower()] += number
+    for task, states in sums.items():
         for state in STATES:
-            key = (labels[one.task], state)
-            sums[key] = sums.get(key, 0) + getattr(one, state)
-    for (task, state), number in sums.items():
-        yield "", {"task": task, "state": state}, number
+            yield "", {"task": task, "state": state}, states[state]
 
 
-def _oldest(tasks: list[TaskState], now_ms: int) -> Iterator[Series]:
-    labels, oldest = _named(one.task for one in tasks), dict[str, float]()
-    for one in tasks:
-        waits_s = max(now_ms - one.first_due_at, 0) / 1000 if one.first_due_at else 0.0
-        oldest[labels[one.task]] = max(oldest.get(labels[one.task], 0.0), waits_s)
-    for task, waits_s in oldest.items():
-        yield "", {"task": task}, waits_s
+def _oldest(overview: q.Overview) -> Iterator[Series]:
+    oldest = dict[str, float]()
+    for task, label in _labels(overview).items():
+        due_at = overview.first_due.get(task, overview.now_ms)
+        oldest[label] = max(oldest.get(label, 0.0), (overview.now_ms - due_at) / 1000)
+    for label, waits_s in oldest.items():
+        yield "", {"task": label}, waits_s
+
+
+def _labels(overview: q.Overview) -> dict[str, str]:
+    """The label of each task that has jobs: its name, for those with the most jobs that have not ended."""
+    live = {
+        task: sum(counts.get(name, 0) for name in ("WAITING", "SCHEDULED", "RUNNING", "PAUSED"))
+        for task, counts in overview.tasks.items()
+    }
+    return _named(sorted(live, key=lambda task: (-live[task], task)))
 
 
 def _ends(ever: Bucket) -> dict[str, TaskEnds]:
@@ -106,5 +116,5 @@ def _seconds(ever: Bucket) -> Iterator[Series]:
 
 
 def _lag(consumers: dict[str, Mark]) -> Iterator[Series]:
-    for name, mark in list(consumers.items())[:CONSUMERS]:
+    for name, mark in consumers.items():
         yield "", {"consumer": name}, mark.lag

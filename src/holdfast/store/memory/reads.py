@@ -8,7 +8,18 @@ from ...core.job import Body, Job, Place, State
 from ...core.kinds import DOMAIN
 from ...core.limits import DomainCounts, DomainKey
 from .. import fairness
-from ..contract import CountKey, JobFilter, Moments, ReadTxn, Row, TallyKey, Waiting, WaitingQuery
+from ..contract import (
+    CountKey,
+    JobFilter,
+    Moments,
+    ReadTxn,
+    Row,
+    TallyKey,
+    Waiting,
+    WaitingQuery,
+    merged_counts,
+    page_of_counts,
+)
 from .data import ENDED, EXPIRING, MemoryData
 
 
@@ -96,8 +107,13 @@ class MemoryReads(ReadTxn):
                     counts[job.task, job.place] = counts.get((job.task, job.place), 0) + 1
         return found
 
-    def counts(self, *, tenant: str | None = None) -> dict[CountKey, int]:
-        return {key: n for key, n in self.data.counts.items() if tenant in (None, key.tenant)}
+    def counts(
+        self, *, tenant: str | None = None, after: tuple[str, str] = ("", ""), limit: int | None = None
+    ) -> dict[CountKey, int]:
+        return page_of_counts(self.data.counts, tenant=tenant, after=after, limit=limit)
+
+    def totals(self, *, task: str | None = None) -> dict[CountKey, int]:
+        return merged_counts(self.data.counts, task=task)
 
     def tallies(self) -> dict[TallyKey, int]:
         return dict(self.data.tallies)
@@ -145,8 +161,8 @@ class MemoryReads(ReadTxn):
 
     # The store itself
 
-    def present(self, name: str) -> bool:
-        return name in self.data.here
+    def present(self, names: Collection[str]) -> set[str]:
+        return {name for name in names if name in self.data.here}
 
     def notice(self) -> bytes | None:
         return self.data.notice.get("")

@@ -5,6 +5,7 @@ Behind a transaction pooler sessions are shared, so presence is not available.
 """
 
 import os
+from collections.abc import Collection
 
 import psycopg
 
@@ -12,15 +13,15 @@ from ..common.waker import wait_readable
 from .connection import OwnConnection, PostgresConnection
 from .locks import hashed
 from .pool import Pool
+from .statements import numbers
 from .url import PostgresAddress
 
 # How soon the server notices that a machine has disappeared; its own default is two hours.
 _ALIVE = "SET tcp_keepalives_idle = 15; SET tcp_keepalives_interval = 5; SET tcp_keepalives_count = 3"
-_PRESENT = """SELECT EXISTS (
-    SELECT FROM pg_locks WHERE locktype = 'advisory' AND granted AND objsubid = 1
-    AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
-    AND (classid::bigint << 32) | objid::bigint = %s::bigint
-)"""
+_PRESENT = """SELECT (classid::bigint << 32) | objid::bigint
+FROM pg_locks WHERE locktype = 'advisory' AND granted AND objsubid = 1
+AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
+AND (classid::bigint << 32) | objid::bigint = ANY(%s::bigint[])"""
 
 
 class PostgresPresence:
@@ -90,6 +91,8 @@ class PostgresPresence:
             connection.close()
 
 
-def is_present(connection: PostgresConnection, schema: str, name: str) -> bool:
-    """Whether the process with this name is running."""
-    return bool(connection.value(_PRESENT, (hashed(schema, name),)))
+def find_present(connection: PostgresConnection, schema: str, names: Collection[str]) -> set[str]:
+    """Those of these names whose processes are running."""
+    locks = {name: hashed(schema, name) for name in names}
+    found = {row[0] for row in connection.rows(_PRESENT, (numbers([*locks.values()]),))} if locks else set()
+    return {name for name, lock in locks.items() if lock in found}

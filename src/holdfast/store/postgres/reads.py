@@ -15,7 +15,7 @@ from .. import fairness
 from ..contract import CountKey, JobFilter, Moments, Row, TallyKey, Waiting, WaitingQuery
 from .connection import PostgresConnection, Values
 from .fairness import SeenPair, SeenTurns, StoredTurns
-from .presence import is_present
+from .presence import find_present
 from .starts import Starts, Walks
 from .statements import key_texts, numbers, raws, read_key, texts, written_key
 
@@ -167,12 +167,25 @@ class PostgresReads:
             found.setdefault((tenant, bytes(name)), {})[task, Place(place)] = count
         return found
 
-    def counts(self, *, tenant: str | None = None) -> dict[CountKey, int]:
+    def counts(
+        self, *, tenant: str | None = None, after: tuple[str, str] = ("", ""), limit: int | None = None
+    ) -> dict[CountKey, int]:
         """The numbers of jobs by tenant, task, place and state."""
+        if limit is not None:
+            return self._counts(
+                "counts_after",
+                {"tenant": tenant, "after_tenant": after[0], "after_task": after[1], "limit": limit},
+            )
         if tenant is None:
-            rows = self.connection.rows(self.sql["counts"])
-        else:
-            rows = self.connection.rows(self.sql["counts_of_tenant"], {"tenant": tenant})
+            return self._counts("counts", {})
+        return self._counts("counts_of_tenant", {"tenant": tenant})
+
+    def totals(self, *, task: str | None = None) -> dict[CountKey, int]:
+        """The numbers of all tenants together."""
+        return self._counts("totals", {"task": task})
+
+    def _counts(self, name: str, values: dict[str, Any]) -> dict[CountKey, int]:
+        rows = self.connection.rows(self.sql[name], values)
         self.unfolded = sum(row[5] for row in rows)
         return {CountKey(t, task, Place(place), State(state)): n for t, task, place, state, n, _ in rows}
 
@@ -260,9 +273,9 @@ class PostgresReads:
         """The names of all tables that have rows."""
         return [table for (table,) in self.connection.rows(self.sql["tables"])]
 
-    def present(self, name: str) -> bool:
-        """Whether the process with this name is running."""
-        return is_present(self.connection, self.schema, name)
+    def present(self, names: Collection[str]) -> set[str]:
+        """Those of these names whose processes are running."""
+        return find_present(self.connection, self.schema, names)
 
     def notice(self) -> bytes | None:
         """The notice of a store that is being moved."""

@@ -8,7 +8,7 @@ from typing import Any
 
 from ...core.errors import Conflict
 from ...core.kinds import DOMAIN, Names
-from ..contract import UNCHANGED, CountKey, Row, TallyKey
+from ..contract import UNCHANGED, CountKey, Row, TallyKey, added, merged_counts, page_of_counts
 from .connection import PAGE, Command, RedisServer
 from .keys import STAMP_BYTES, Keys, count_key, is_tally, tally_key, written_at
 from .seen import ReadSet, Written
@@ -77,26 +77,43 @@ class RedisRows:
         raw = self.seen.notice
         return None if raw is None else raw[STAMP_BYTES:]
 
-    def present(self, name: str) -> bool:
-        """Whether the process with this name is running."""
-        (found,) = self.ask([(b"EXISTS", self.keys.here(name))])
-        return bool(found)
+    def present(self, names: Collection[str]) -> set[str]:
+        """Those of these names whose processes are running."""
+        found = self.ask([(b"EXISTS", self.keys.here(name)) for name in names])
+        return {name for name, is_there in zip(names, found, strict=True) if is_there}
 
-    def counts(self, *, tenant: str | None = None) -> dict[CountKey, int]:
+    def counts(
+        self, *, tenant: str | None = None, after: tuple[str, str] = ("", ""), limit: int | None = None
+    ) -> dict[CountKey, int]:
         """The numbers of jobs by tenant, task, place and state."""
         (flat,) = self.ask([(b"HGETALL", self.keys.counts)])
-        counts = {count_key(field): int(value) for field, value in in_pairs(flat) if not is_tally(field)}
-        for key, difference in self.written.counts.items():
-            counts[key] = counts.get(key, 0) + difference
-        return {key: count for key, count in counts.items() if count and tenant in (None, key.tenant)}
+        fields = [(field, int(value)) for field, value in in_pairs(flat) if not is_tally(field)]
+        if limit is not None and not self.written.counts:
+            # A separator sorts before all that names contain, so the fields are in order of their keys.
+            above = "{}\0{}\x01".format(*after).encode() if any(after) else b""
+            of_tenant = b"" if tenant is None else tenant.encode() + b"\0"
+            fields = sorted([one for one in fields if one[0] > above and one[0].startswith(of_tenant)])[
+                :limit
+            ]
+        counts = {count_key(field): count for field, count in fields}
+        counts = added((counts, self.written.counts))
+        return page_of_counts(counts, tenant=tenant, after=after, limit=limit)
+
+    def totals(self, *, task: str | None = None) -> dict[CountKey, int]:
+        """The numbers of all tenants together."""
+        (flat,) = self.ask([(b"HGETALL", self.keys.counts)])
+        sums: dict[bytes, int] = {}
+        for field, value in in_pairs(flat):
+            kind = field[field.index(b"\0") :]
+            sums[kind] = sums.get(kind, 0) + int(value)
+        counts = {count_key(kind): count for kind, count in sums.items() if not is_tally(kind)}
+        return added((merged_counts(counts, task=task), merged_counts(self.written.counts, task=task)))
 
     def tallies(self) -> dict[TallyKey, int]:
         """What was tallied and is in no bucket yet."""
         (flat,) = self.ask([(b"HGETALL", self.keys.counts)])
         tallies = {tally_key(field): int(value) for field, value in in_pairs(flat) if is_tally(field)}
-        for key, difference in self.written.tallies.items():
-            tallies[key] = tallies.get(key, 0) + difference
-        return {key: number for key, number in tallies.items() if number}
+        return added((tallies, self.written.tallies))
 
     # Rows
 

@@ -17,7 +17,18 @@ from ...core.limits import DomainCounts, DomainKey
 from ...core.slots import shard_of, slot_of_record, slot_of_table
 from ...core.unique import read_unique
 from ..common.pointers import held_until, pointed
-from ..contract import CountKey, JobFilter, Moments, ReadTxn, Row, TallyKey, Waiting, WaitingQuery
+from ..contract import (
+    CountKey,
+    JobFilter,
+    Moments,
+    ReadTxn,
+    Row,
+    TallyKey,
+    Waiting,
+    WaitingQuery,
+    added,
+    page_of_counts,
+)
 
 T = TypeVar("T")
 V = TypeVar("V")
@@ -156,19 +167,17 @@ class ShardedReads(ReadTxn):
     def domain_counts(self, keys: Collection[DomainKey]) -> dict[DomainKey, DomainCounts]:
         return _joined(view.domain_counts(those) for view, those in self._by_domain(keys))
 
-    def counts(self, *, tenant: str | None = None) -> dict[CountKey, int]:
-        sums: dict[CountKey, int] = {}
-        for view in self._all():
-            for key, count in view.counts(tenant=tenant).items():
-                sums[key] = sums.get(key, 0) + count
-        return {key: count for key, count in sums.items() if count}
+    def counts(
+        self, *, tenant: str | None = None, after: tuple[str, str] = ("", ""), limit: int | None = None
+    ) -> dict[CountKey, int]:
+        found = added(view.counts(tenant=tenant, after=after, limit=limit) for view in self._all())
+        return page_of_counts(found, limit=limit)
+
+    def totals(self, *, task: str | None = None) -> dict[CountKey, int]:
+        return added(view.totals(task=task) for view in self._all())
 
     def tallies(self) -> dict[TallyKey, int]:
-        sums: dict[TallyKey, int] = {}
-        for view in self._there():
-            for key, number in view.tallies().items():
-                sums[key] = sums.get(key, 0) + number
-        return sums
+        return added(view.tallies() for view in self._there())
 
     def moments(self) -> Moments:
         kinds = zip(*(view.moments() for view in self._there()), strict=True)
@@ -218,7 +227,8 @@ class ShardedReads(ReadTxn):
     ) -> list[Row]:
         """Ordered by key; with `due_before`, by due time within each shard only."""
         slot = slot_of_table(table)
-        views = self._all() if slot is None else [self._of(slot)]
+        whole = self._there if table in LENIENT else self._all
+        views = whole() if slot is None else [self._of(slot)]
         pages = [
             view.scan(table, after=after, prefix=prefix, due_before=due_before, limit=limit) for view in views
         ]
@@ -233,8 +243,8 @@ class ShardedReads(ReadTxn):
 
     # The shards themselves
 
-    def present(self, name: str) -> bool:
-        return any(view.present(name) for view in self._there())
+    def present(self, names: Collection[str]) -> set[str]:
+        return {name for view in self._there() for name in view.present(names)}
 
     def notice(self) -> bytes | None:
         """The notice of the first shard that is up: it is set there first, and that one decides."""

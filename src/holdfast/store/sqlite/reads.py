@@ -168,9 +168,19 @@ class SqliteReads:
                 found.setdefault(wanted[n], {})[task, place] = count
         return found
 
-    def counts(self, *, tenant: str | None = None) -> dict[CountKey, int]:
+    def counts(
+        self, *, tenant: str | None = None, after: tuple[str, str] = ("", ""), limit: int | None = None
+    ) -> dict[CountKey, int]:
         """The numbers of jobs by tenant, task, place and state."""
-        name, values = ("counts", ()) if tenant is None else ("counts_of_tenant", (tenant,))
+        if limit is not None:
+            return self._counts("counts_after", *after, tenant, limit)
+        return self._counts("counts") if tenant is None else self._counts("counts_of_tenant", tenant)
+
+    def totals(self, *, task: str | None = None) -> dict[CountKey, int]:
+        """The numbers of all tenants together."""
+        return self._counts("totals", task)
+
+    def _counts(self, name: str, *values: Any) -> dict[CountKey, int]:
         found = _decode_counts(self.connection.value(SQL[name], values) or _NONE)
         return {CountKey(tenant, task, place, state): n for tenant, task, place, state, n in found}
 
@@ -245,9 +255,9 @@ class SqliteReads:
 
     # The store itself
 
-    def present(self, name: str) -> bool:
-        """Whether the process with this name is running."""
-        return self._presence.sees(name)
+    def present(self, names: Collection[str]) -> set[str]:
+        """Those of these names whose processes are running."""
+        return {name for name in names if self._presence.sees(name)}
 
     def notice(self) -> bytes | None:
         """The notice of a store that is being moved."""

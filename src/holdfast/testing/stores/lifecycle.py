@@ -81,9 +81,9 @@ def test_who_has_appeared_is_present_until_it_closes(store: Store, another: Stor
     """If a store can tell; a name that was never announced is not present."""
     can_tell = store.appear("somebody")
 
-    assert not another.read(lambda txn: txn.present("nobody"))
-    assert another.read(lambda txn: txn.present("somebody")) == can_tell
-    assert look(another, lambda txn: txn.present("somebody")) == can_tell
+    assert not another.read(lambda txn: txn.present(["nobody"]))
+    assert another.read(lambda txn: txn.present(["somebody"])) == ({"somebody"} if can_tell else set())
+    assert look(another, lambda txn: txn.present(["somebody"])) == ({"somebody"} if can_tell else set())
 
 
 def test_there_is_something_to_say_about_a_store(store: Store) -> None:

@@ -182,6 +182,26 @@ def test_counts_are_kept_as_told(store: Store) -> None:
     assert store.read(lambda txn: txn.counts()) == {other: 1}
 
 
+def test_counts_are_read_in_pages_and_for_all_tenants_together(store: Store) -> None:
+    """Pages are in order of tenant and task; the totals are those of all tenants, perhaps of one task."""
+    keys = [
+        CountKey(tenant, task, Place.READY, State.QUEUED) for tenant in ("", "a", "é") for task in ("t", "u")
+    ]
+    tally = TallyKey("a", "t", NO_PLACE, "finished")
+    commit(store, counts={key: number for number, key in enumerate(reversed(keys), 1)}, tallies={tally: 9})
+
+    def page(*after: str, **options: Any) -> list[CountKey]:
+        return list(store.read(lambda txn: txn.counts(after=(after[0], after[1]), **options)))
+
+    assert page("", "", limit=4) == keys[:4]
+    assert page("a", "t", limit=2) == keys[3:5]
+    assert page("a", "", limit=9) == keys[2:]
+    assert page("a", "t", limit=9, tenant="a") == keys[3:4]
+    assert page("é", "u", limit=9) == []
+    totals = store.read(lambda txn: (txn.totals(), txn.totals(task="u")))
+    assert totals == ({keys[0]: 6 + 4 + 2, keys[1]: 5 + 3 + 1}, {keys[1]: 5 + 3 + 1})
+
+
 def test_tallies_are_kept_beside_the_counts(store: Store) -> None:
     """Differences are added, also those of a count in the same batch; what comes to zero vanishes."""
     done, ran = (TallyKey("", "t", NO_PLACE, kind) for kind in ("finished", "run_ms"))

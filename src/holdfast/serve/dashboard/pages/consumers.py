@@ -5,18 +5,20 @@ from ....core.indexed import Mark
 from .. import parts, tenants
 from ..markup import Markup, el, join, user_text
 from ..view import Page, View
+from . import rows
 
 
 async def consumers(view: View) -> Page:
-    """All consumers of a tenant."""
-    found: dict[str, Mark] = await view.ask(q.ListConsumers(tenant=view.one_tenant))
-    body = join(parts.heading("Consumers", lead=_lead(found)), tenants.hint(view), _table(view, found))
+    """A page of the consumers of a tenant."""
+    asked = q.ListConsumers(tenant=view.one_tenant, after_name=view.param("after"))
+    found, following = await rows.page(view, asked)
+    body = join(
+        parts.heading("Consumers"),
+        tenants.hint(view),
+        _table(view, found),
+        rows.turn(view, "/consumers", following, after="after_name"),
+    )
     return Page(title="Consumers", body=body, section="consumers")
-
-
-def _lead(found: dict[str, Mark]) -> str | None:
-    behind = sum(mark.lag for mark in found.values())
-    return f"{len(found)} consumers, {parts.number(behind)} items behind." if found else None
 
 
 def _table(view: View, found: dict[str, Mark]) -> Markup:
@@ -26,7 +28,7 @@ def _table(view: View, found: dict[str, Mark]) -> Markup:
             f"No consumers{tenants.whose(view)}",
             join("A consumer is listed here once it has progress: ", hint),
         )
-    rows = [
+    listed = [
         (
             user_text(name),
             user_text(mark.log) if mark.log else el("span", "–", class_="none"),
@@ -41,7 +43,7 @@ def _table(view: View, found: dict[str, Mark]) -> Markup:
     ]
     return parts.table(
         ("Consumer", "Log", "Processed", "Head", "Lag", "In flight", "Rate", "Moved"),
-        rows,
+        listed,
         caption="Consumers",
         right=("Processed", "Head", "Lag", "In flight", "Rate"),
     )

@@ -3,7 +3,7 @@
 from typing import Any
 
 from ....core.access import Scope
-from ....core.bounds import HANDLER_PAGE, PAGE_JOBS
+from ....core.bounds import HANDLER_PAGE
 from ....core.errors import NotFound
 from ....core.handler import SCRIPTS, GetHandler, Handler, ListHandlers, ListHandlerVersions
 from ....work.runners.records import RunResult
@@ -11,6 +11,7 @@ from .. import json_view, parts, tenants
 from ..layout import form
 from ..markup import Markup, clean, el, join, user_text
 from ..view import Page, View
+from . import rows
 
 LANGUAGES = ("python", "node", "shell", "http")
 NUMBERS = {
@@ -42,12 +43,16 @@ def can_edit(view: View) -> bool:
 
 
 async def handlers(view: View) -> Page:
-    """All handlers of a tenant."""
-    found: list[Handler] = await view.ask(
-        ListHandlers(tenant=view.one_tenant, after_task=view.param("after"))
-    )
+    """A page of the handlers of a tenant."""
+    asked = ListHandlers(tenant=view.one_tenant, after_task=view.param("after"))
+    found, following = await rows.page(view, asked)
     add = el("a", "New handler", href=view.url("/handler"), class_="button") if can_edit(view) else None
-    body = join(parts.heading("Handlers", *([add] if add else [])), tenants.hint(view), _list(view, found))
+    body = join(
+        parts.heading("Handlers", *([add] if add else [])),
+        tenants.hint(view),
+        _list(view, found),
+        rows.turn(view, "/handlers", following, after="after_task"),
+    )
     return Page(title="Handlers", body=body, section="handlers")
 
 
@@ -55,7 +60,7 @@ def _list(view: View, found: list[Handler]) -> Markup:
     if not found:
         hint = el("code", "holdfast handler set resize resize.py --lang python")
         return parts.empty(f"No handlers{tenants.whose(view)}", join("Set one: ", hint))
-    rows = [
+    listed = [
         (
             el("a", user_text(one.task), href=view.url("/handler", task=one.task)),
             one.lang,
@@ -65,10 +70,7 @@ def _list(view: View, found: list[Handler]) -> Markup:
         )
         for one in found
     ]
-    table = parts.table(("Task", "Language", "Version", "Shared as", "Set"), rows, caption="Handlers")
-    if len(found) < PAGE_JOBS:
-        return table
-    return join(table, el("p", el("a", "More", href=view.url("/handlers", after=found[-1].task))))
+    return parts.table(("Task", "Language", "Version", "Shared as", "Set"), listed, caption="Handlers")
 
 
 async def handler(view: View) -> Page:

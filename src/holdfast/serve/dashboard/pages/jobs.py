@@ -38,11 +38,12 @@ async def jobs(view: View) -> PageOrResponse:
     except BadInput as error:
         body = join(parts.heading("Jobs"), _search_box(view, text), el("p", str(error), class_="problem"))
         return Page(title="Jobs", body=body, section="jobs", status=400, live=None)
-    counts: list[tuple[q.CountKey, int]] = await view.ask(q.CountJobs(tenant=_tenant(view, search)))
+    asked = q.CountJobs(tenant=_tenant(view, search), task=search.words.get("task"), merged=True)
+    counts: list[tuple[q.CountKey, int]] = await view.ask(asked)
     body = join(
         parts.heading("Jobs"),
         _search_box(view, text),
-        _tabs(view, search, _count(counts, search)),
+        _tabs(view, search, _count(counts)),
         _list(view, search, found),
     )
     return Page(title="Jobs", body=body, section="jobs")
@@ -66,11 +67,9 @@ async def find(view: View, search: JobSearch) -> JobPage:
     return found
 
 
-def _count(counts: list[tuple[q.CountKey, int]], search: JobSearch) -> dict[str, int]:
+def _count(counts: list[tuple[q.CountKey, int]]) -> dict[str, int]:
     """How many jobs each tab has, by what is kept: of a task and a tenant, not of other words."""
-    task = search.words.get("task")
-    mine = [(key, n) for key, n in counts if task in (None, key.task)]
-    found = {tab: sum(n for key, n in mine if _is_in(key, how)) for tab, how in TABS.items() if tab}
+    found = {tab: sum(n for key, n in counts if _is_in(key, how)) for tab, how in TABS.items() if tab}
     found[""] = sum(n for tab, n in found.items() if tab not in ("finished", "cancelled"))
     return found
 

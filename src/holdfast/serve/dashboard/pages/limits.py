@@ -2,39 +2,81 @@
 
 from ....core import queries as q
 from ....core.counting import counted
+from ....core.errors import BadInput
 from ....core.limit_text import limit_text
 from .. import parts, tenants
 from ..layout import form
 from ..markup import Markup, el, join, user_text
 from ..view import Page, View
+from . import rows
+
+PAUSES_SHOWN = 100
 
 
 async def limits(view: View) -> Page:
-    """All limits of a tenant, and the pauses."""
-    found: list[q.LimitLoad] = await view.ask(q.ListLimits(tenant=view.one_tenant))
+    """A page of the limits of a tenant, or that of one domain; and the pauses."""
+    name = view.param("domain")
+    asked = q.ListLimits(
+        tenant=view.one_tenant,
+        domain=name.encode(errors="replace") if name else None,
+        after_domain=_read_domain(view.param("after")),
+    )
+    found, following = await rows.page(view, asked)
     pauses: list[q.Paused] = await view.ask(q.ListPauses(tenant=view.tenant))
-    held = sum(one.held for one in found)
-    lead = f"{counted(len(found), 'limit')}, {counted(held, 'job')} held back." if found else None
     body = join(
-        parts.heading("Limits", lead=lead),
+        parts.heading("Limits", lead=_lead(found) if found and rows.is_whole(view, following) else None),
         tenants.hint(view),
-        _table(view, found),
+        _find(view, name),
+        _table(view, found, name),
+        rows.turn(view, "/limits", following, after="after_domain"),
         _pauses(pauses),
         _edit(view) if view.can_manage else None,
     )
     return Page(title="Limits", body=body, section="limits")
 
 
-def _table(view: View, found: list[q.LimitLoad]) -> Markup:
+def _lead(found: list[q.LimitLoad]) -> str:
+    held = sum(one.held for one in found)
+    return f"{counted(len(found), 'limit')}, {counted(held, 'job')} held back."
+
+
+def _read_domain(text: str) -> bytes:
+    try:
+        return bytes.fromhex(text)
+    except ValueError:
+        raise BadInput("after", text, needed="the domain that a page of limits ends with") from None
+
+
+def _find(view: View, name: str) -> Markup:
+    return el(
+        "form",
+        el("label", "Limit of a domain", for_="find-domain", class_="unseen"),
+        el(
+            "input", type="search", id="find-domain", name="domain", value=name, placeholder="api.example.com"
+        ),
+        el("input", type="hidden", name="tenant", value=view.tenant)
+        if view.grant.tenant is None and view.tenant is not None
+        else None,
+        el("button", "Find", type="submit"),
+        method="get",
+        action=f"{view.base}/limits",
+        class_="search",
+        role="search",
+    )
+
+
+def _table(view: View, found: list[q.LimitLoad], name: str) -> Markup:
+    if not found and name:
+        return parts.empty("No limit", join(user_text(name), " has none, and no pattern matches it."))
     if not found:
         hint = el("code", "holdfast limit api.example.com --rate 10/s --concurrency 4")
         return parts.empty(f"No limits{tenants.whose(view)}", join("Set one: ", hint))
-    rows = []
+    listed = []
     for one in found:
         name = one.domain.decode(errors="replace")
         search = view.url("/jobs", q=f"state:held {parts.qualifier('domain', name)}")
         held = el("a", parts.number(one.held), href=search) if one.held else el("span", "0", class_="none")
-        rows.append(
+        listed.append(
             (
                 user_text(name),
                 limit_text(one.limit),
@@ -44,7 +86,7 @@ def _table(view: View, found: list[q.LimitLoad]) -> Markup:
             )
         )
     return parts.table(
-        ("Domain", "Limit", "Running", "Held back", ""), rows, caption="Limits", right=("Held back",)
+        ("Domain", "Limit", "Running", "Held back", ""), listed, caption="Limits", right=("Held back",)
     )
 
 
@@ -66,13 +108,15 @@ def _pauses(pauses: list[q.Paused]) -> Markup | None:
     if not pauses:
         return None
     listed = []
-    for tenant, task, domain in pauses:
+    for tenant, task, domain in pauses[:PAUSES_SHOWN]:
         what = f"task {task}" if task is not None else "all tasks"
         if domain is not None:
             what = f"domain {domain.decode(errors='replace')}"
         whose = "all tenants" if tenant is None else f"tenant {tenant}" if tenant else ""
         listed.append((user_text(what), user_text(whose)))
-    return parts.card("Paused", parts.table(("What", "Whose"), listed, caption="Pauses"))
+    left = len(pauses) - PAUSES_SHOWN
+    more = el("p", f"{left:,} more pauses are not shown.", class_="note") if left > 0 else None
+    return parts.card("Paused", parts.table(("What", "Whose"), listed, caption="Pauses"), more)
 
 
 def _edit(view: View) -> Markup:

@@ -1,9 +1,10 @@
 """The first page: throughput, waiting jobs, workers, jobs that are held back and jobs that failed."""
 
+from heapq import nsmallest
+
 from ....core import queries as q
 from ....core.job import Job, State
 from ....core.limit_text import limit_text
-from ....core.searching import ListTasks, TaskState
 from .. import parts, tenants
 from ..markup import Markup, el, join, user_text
 from ..view import Page, View
@@ -20,7 +21,7 @@ async def overview(view: View) -> Page:
         parts.heading("Overview", lead=_lead(view, found)),
         _tiles(view, found),
         await history.card(view),
-        _tasks(view, found, await view.ask(ListTasks(tenant=view.tenant, limit=SHOWN_TASKS))),
+        _tasks(view, found),
         el("div", _running(view, found), _workers(view, found), class_="columns"),
         await _limits(view),
         _failures(view, failed),
@@ -32,9 +33,9 @@ def _lead(view: View, found: q.Overview) -> str:
     waiting, running = _sum(found, "WAITING"), _sum(found, "RUNNING")
     if not found.count_all():
         return f"There are no jobs{tenants.whose(view) if view.tenant else ''} yet."
-    if not found.workers:
+    if not found.worker_count:
         return f"No worker is alive. {parts.number(waiting)} jobs wait."
-    alive = "1 worker is" if len(found.workers) == 1 else f"{len(found.workers)} workers are"
+    alive = "1 worker is" if found.worker_count == 1 else f"{parts.number(found.worker_count)} workers are"
     runs = "1 job runs" if running == 1 else f"{parts.number(running)} jobs run"
     return f"{alive} alive, {runs}, {parts.number(waiting)} wait."
 
@@ -58,33 +59,38 @@ def _tiles(view: View, found: q.Overview) -> Markup:
     return el("div", tiles, class_="tiles")
 
 
-def _tasks(view: View, found: q.Overview, states: list[TaskState]) -> Markup:
-    if not states:
+def _tasks(view: View, found: q.Overview) -> Markup:
+    """The tasks with the most waiting jobs."""
+    if not found.tasks:
         hint = join("Add one: ", el("code", 'holdfast add resize \'{"path": "a.png"}\''))
         return parts.card("Tasks", parts.empty("No jobs yet", hint))
+    # A task of all tenants is paused by what pauses it for all.
+    whose = view.tenant if view.has_tenants else view.one_tenant
     table = parts.table(
         ("Task", "Waiting", "Oldest waits", "Scheduled", "Running", "Failed", "Finished"),
         [
             (
                 join(
-                    parts.task_link(view, one.task, one.tenant),
-                    parts.tenant_note(one.tenant),
-                    [rows.pause_badge(pause) for pause in rows.pauses_of(found.pauses, one.tenant, one.task)],
+                    el("a", user_text(task), href=view.url("/jobs", q=parts.qualifier("task", task))),
+                    [rows.pause_badge(pause) for pause in rows.pauses_of(found.pauses, whose, task)],
                 ),
-                _count(one.waiting),
-                rows.waits(one, found.now_ms),
-                _count(one.scheduled),
-                _count(one.running),
-                _count(one.failed),
-                _count(one.finished),
+                _count(counts.get("WAITING", 0)),
+                rows.waits(found.first_due.get(task, 0), found.now_ms),
+                *(_count(counts.get(name, 0)) for name in ("SCHEDULED", "RUNNING", "FAILED", "FINISHED")),
             )
-            for one in states
+            for task, counts in nsmallest(SHOWN_TASKS, found.tasks.items(), key=_load)
         ],
         caption="Jobs by task",
         right=("Waiting", "Scheduled", "Running", "Failed", "Finished"),
     )
     more = el("a", "All tasks", href=view.url("/tasks"))
     return parts.card("Tasks", table, aside=more)
+
+
+def _load(item: tuple[str, dict[str, int]]) -> tuple[int, int, str]:
+    """What the busiest task has the least of."""
+    task, counts = item
+    return -counts.get("WAITING", 0), -counts.get("RUNNING", 0), task
 
 
 def _count(count: int) -> Markup:
@@ -133,9 +139,9 @@ def _workers(view: View, found: q.Overview) -> Markup:
 
 async def _limits(view: View) -> Markup | None:
     """The limits that hold jobs back now."""
-    found: list[q.LimitLoad] = await view.ask(q.ListLimits(tenant=view.one_tenant))
-    biting = sorted((one for one in found if one.held), key=lambda one: -one.held)
-    if not biting:
+    asked = q.ListLimits(tenant=view.one_tenant, holding=True, limit=SHOWN_LIMITS)
+    found: list[q.LimitLoad] = await view.ask(asked)
+    if not found:
         return None
     table = parts.table(
         ("Domain", "Limit", "Running", "Held back"),
@@ -146,7 +152,7 @@ async def _limits(view: View) -> Markup | None:
                 parts.number(one.running),
                 parts.number(one.held),
             )
-            for one in biting[:SHOWN_LIMITS]
+            for one in found
         ],
         caption="Limits that hold jobs back",
         right=("Running", "Held back"),

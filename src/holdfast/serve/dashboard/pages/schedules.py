@@ -7,27 +7,34 @@ from .. import parts, tenants
 from ..layout import form
 from ..markup import Markup, el, join, user_text
 from ..view import Page, View
+from . import rows
 
 NEXT = 3
 
 
 async def schedules(view: View) -> Page:
-    """All schedules of a tenant."""
-    found: list[q.Planned] = await view.ask(q.ListSchedules(tenant=view.one_tenant))
-    body = join(parts.heading("Schedules", lead=_lead(found)), tenants.hint(view), _table(view, found))
+    """A page of the schedules of a tenant."""
+    asked = q.ListSchedules(tenant=view.one_tenant, after_name=view.param("after"))
+    found, following = await rows.page(view, asked)
+    body = join(
+        parts.heading("Schedules", lead=_lead(found) if found and rows.is_whole(view, following) else None),
+        tenants.hint(view),
+        _table(view, found),
+        rows.turn(view, "/schedules", following, after="after_name"),
+    )
     return Page(title="Schedules", body=body, section="schedules")
 
 
-def _lead(found: list[q.Planned]) -> str | None:
+def _lead(found: list[q.Planned]) -> str:
     paused = sum(one.schedule.paused for one in found)
-    return f"{counted(len(found), 'schedule')}, {paused:,} paused." if found else None
+    return f"{counted(len(found), 'schedule')}, {paused:,} paused."
 
 
 def _table(view: View, found: list[q.Planned]) -> Markup:
     if not found:
         hint = el("code", "holdfast schedule nightly report --cron '0 2 * * *'")
         return parts.empty(f"No schedules{tenants.whose(view)}", join("Make one: ", hint))
-    rows = [
+    listed = [
         (
             join(
                 user_text(one.schedule.name),
@@ -42,7 +49,7 @@ def _table(view: View, found: list[q.Planned]) -> Markup:
         )
         for one in found
     ]
-    return parts.table(("Schedule", "Task", "When", "Next runs", "So far", ""), rows, caption="Schedules")
+    return parts.table(("Schedule", "Task", "When", "Next runs", "So far", ""), listed, caption="Schedules")
 
 
 def when(schedule: Schedule) -> Markup:

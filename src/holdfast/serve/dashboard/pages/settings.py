@@ -7,11 +7,11 @@ from ....core.access import Scope
 from ....core.bounds import DAY_MS, HOUR_MS
 from ....core.errors import Forbidden
 from ....core.managing import GetRetention
-from ....core.token import Token
 from .. import audit, parts
 from ..layout import form
 from ..markup import Markup, el, join, user_text
 from ..view import Page, View
+from . import rows
 
 
 async def settings(view: View) -> Page:
@@ -28,12 +28,12 @@ async def settings(view: View) -> Page:
 
 async def _tokens(view: View) -> Markup | None:
     try:
-        found: list[Token] = await view.ask(q.ListTokens())
+        found, following = await rows.page(view, q.ListTokens(after_name=view.param("after")))
     except Forbidden:
         return parts.card(
             "Tokens", el("p", "Tokens are managed by clients with a token for all tenants.", class_="note")
         )
-    rows = [
+    listed = [
         (
             user_text(one.name),
             "all" if one.tenant is None else user_text(one.tenant or "(none)"),
@@ -45,11 +45,13 @@ async def _tokens(view: View) -> Markup | None:
         for one in found
     ]
     table = (
-        parts.table(("Name", "Tenant", "Scopes", "Created", "Expires", ""), rows, caption="Tokens")
-        if rows
+        parts.table(("Name", "Tenant", "Scopes", "Created", "Expires", ""), listed, caption="Tokens")
+        if listed
         else parts.empty("No tokens", "Without one, only clients on this machine may connect.")
     )
-    return parts.card("Tokens", table, _create(view))
+    return parts.card(
+        "Tokens", table, rows.turn(view, "/settings", following, after="after_name"), _create(view)
+    )
 
 
 def _revoke(view: View, name: str) -> Markup:
@@ -138,11 +140,13 @@ async def _audit(view: View) -> Markup:
     found = await audit.latest(view)
     if not found:
         return parts.card("Audit log", parts.empty("No actions yet", "What people do here is written down."))
-    rows = [
+    listed = [
         (parts.moment(one.at, view.now_ms), user_text(one.who), one.action, user_text(_said(one.fields)))
         for one in found
     ]
-    return parts.card("Audit log", parts.table(("When", "Who", "Action", "What"), rows, caption="Audit log"))
+    return parts.card(
+        "Audit log", parts.table(("When", "Who", "Action", "What"), listed, caption="Audit log")
+    )
 
 
 def _said(fields: Any) -> str:

@@ -10,17 +10,23 @@ from ..markup import Markup, el, join
 from ..view import Page, View
 from . import history, rows
 
-SHOWN = 200
 NUMBERS = ("Waiting", "Scheduled", "Running", "Failed", "Ended/h", "Failed share", "Mean run")
 
 
 async def tasks(view: View) -> Page:
-    """All tasks that have jobs."""
-    found: list[TaskState] = await view.ask(ListTasks(tenant=view.tenant, limit=SHOWN + 1))
+    """A page of the tasks that have jobs."""
+    asked = ListTasks(
+        tenant=view.tenant, after_tenant=view.param("after_tenant"), after_task=view.param("after")
+    )
+    found, following = await rows.page(view, asked)
     pauses: list[q.Paused] = await view.ask(q.ListPauses(tenant=view.tenant))
     buckets = await view.ask(GetHistory(tenant=view.tenant, span_ms=HOUR_MS))
     lead = "Rate, failed share and mean run are of the last hour." if found else None
-    body = join(parts.heading("Tasks", lead=lead), _table(view, found, pauses, history.by_task(buckets)))
+    body = join(
+        parts.heading("Tasks", lead=lead),
+        _table(view, found, pauses, history.by_task(buckets)),
+        rows.turn(view, "/tasks", following, after="after_task", after_tenant="after_tenant"),
+    )
     return Page(title="Tasks", body=body, section="tasks")
 
 
@@ -32,13 +38,11 @@ def _table(
 ) -> Markup:
     if not found:
         return parts.empty("No tasks yet", "A task is listed here once it has a job.")
-    listed = [_row(view, one, pauses, ends.get((one.tenant, one.task), TaskEnds())) for one in found[:SHOWN]]
+    listed = [_row(view, one, pauses, ends.get((one.tenant, one.task), TaskEnds())) for one in found]
     head = ("Task", "Waiting", "Oldest waits", "Scheduled", "Running", "Failed")
-    table = parts.table(
+    return parts.table(
         (*head, "Ended/h", "Failed share", "Mean run", ""), listed, caption="Tasks", right=NUMBERS
     )
-    more = el("p", f"Only the first {SHOWN} tasks are shown.", class_="note") if len(found) > SHOWN else None
-    return join(table, more)
 
 
 def _row(view: View, one: TaskState, pauses: list[q.Paused], ends: TaskEnds) -> tuple[object, ...]:
@@ -53,7 +57,7 @@ def _row(view: View, one: TaskState, pauses: list[q.Paused], ends: TaskEnds) -> 
     return (
         name,
         parts.number(one.waiting),
-        rows.waits(one, view.now_ms),
+        rows.waits(one.first_due_at, view.now_ms),
         parts.number(one.scheduled),
         parts.number(one.running),
         failed,

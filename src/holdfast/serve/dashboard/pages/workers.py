@@ -1,6 +1,7 @@
 """Workers that are alive, and the jobs that run."""
 
 from ....core import queries as q
+from ....core.counting import counted
 from ....core.worker import Worker
 from .. import parts
 from ..layout import form
@@ -12,16 +13,26 @@ SHOWN_TASKS = 8
 
 
 async def workers(view: View) -> Page:
-    """All workers, and the running jobs whose leases end first."""
+    """A page of the workers, and the running jobs whose leases end first."""
+    asked = q.ListWorkers(tenant=view.tenant, after_name=view.param("after"))
+    listed, following = await rows.page(view, asked)
     found: q.Overview = await view.ask(q.GetOverview(tenant=view.tenant, only_own=view.tenant is not None))
-    alive = len(found.workers)
-    lead = f"{alive} worker{'s' if alive != 1 else ''}, {len(found.running)} running jobs." if alive else None
-    body = join(parts.heading("Workers", lead=lead), _table(view, found), _running(view, found))
+    body = join(
+        parts.heading("Workers", lead=_lead(found)),
+        _table(view, listed),
+        rows.turn(view, "/workers", following, after="after_name"),
+        _running(view, found),
+    )
     return Page(title="Workers", body=body, section="workers")
 
 
-def _table(view: View, found: q.Overview) -> Markup:
-    if not found.workers:
+def _lead(found: q.Overview) -> str:
+    running = sum(counts.get("RUNNING", 0) for counts in found.tasks.values())
+    return f"{counted(found.worker_count, 'worker')}, {counted(running, 'running job')}."
+
+
+def _table(view: View, found: list[Worker]) -> Markup:
+    if not found:
         return parts.empty(
             "No worker is alive", join("Start one: ", el("code", "holdfast worker app:queue --store URL"))
         )
@@ -36,11 +47,11 @@ def _table(view: View, found: q.Overview) -> Markup:
             f"{one.processes} × {one.threads}",
             parts.number(one.running),
             parts.number(one.done),
-            parts.moment(one.started_at, found.now_ms),
-            parts.moment(one.said_at, found.now_ms),
+            parts.moment(one.started_at, view.now_ms),
+            parts.moment(one.said_at, view.now_ms),
             _stop(view, one) if view.can_manage and not one.stopping else None,
         )
-        for one in found.workers
+        for one in found
     ]
     return parts.table(
         ("Worker", "Tasks", "Processes × threads", "Running", "Done", "Started", "Last seen", ""),
@@ -77,9 +88,9 @@ def _running(view: View, found: q.Overview) -> Markup:
             parts.moment(job.lease_until, found.now_ms),
             rows.progress(job),
         )
-        for job in found.running
+        for job in found.running[: rows.PAGE]
     ]
     table = parts.table(
         ("Job", "Task", "Owner", "Started", "Lease ends", "Progress"), listed, caption="Running jobs"
     )
-    return parts.card("Running jobs", table)
+    return parts.card("Running jobs", table, aside=el("a", "All", href=view.url("/jobs", q="state:running")))

@@ -148,6 +148,19 @@ SELECT tenant, task, place, state, sum(number)::bigint, sum(unfolded) FROM (
     UNION ALL SELECT *, 1 FROM {schema}.count_changes WHERE tenant = %(tenant)s
 ) AS parts WHERE place > 0 GROUP BY tenant, task, place, state HAVING sum(number) <> 0
 
+-- name: counts_after
+SELECT tenant, task, place, state, sum(number)::bigint, sum(unfolded) FROM (
+    SELECT *, 0 AS unfolded FROM {schema}.counts UNION ALL SELECT *, 1 FROM {schema}.count_changes
+) AS parts WHERE place > 0 AND (tenant, task) > (%(after_tenant)s, %(after_task)s)
+AND (%(tenant)s::text IS NULL OR tenant = %(tenant)s)
+GROUP BY tenant, task, place, state HAVING sum(number) <> 0 ORDER BY tenant, task, place, state LIMIT %(limit)s
+
+-- name: totals
+SELECT '', task, place, state, sum(number)::bigint, sum(unfolded) FROM (
+    SELECT *, 0 AS unfolded FROM {schema}.counts UNION ALL SELECT *, 1 FROM {schema}.count_changes
+) AS parts WHERE place > 0 AND (%(task)s::text IS NULL OR task = %(task)s)
+GROUP BY task, place, state HAVING sum(number) <> 0
+
 -- name: tallies
 SELECT tenant, task, place, state, sum(number)::bigint FROM (
     SELECT * FROM {schema}.counts WHERE place = 0 UNION ALL SELECT * FROM {schema}.count_changes WHERE place = 0

@@ -155,6 +155,18 @@ FROM holdfast_counts INDEXED BY holdfast_tallies WHERE place = 0
 SELECT CAST('[' || group_concat(json_array(tenant, task, place, state, number)) || ']' AS BLOB)
 FROM holdfast_counts WHERE tenant = ? AND place > 0
 
+-- name: counts_after
+SELECT CAST('[' || group_concat(json_array(tenant, task, place, state, number)) || ']' AS BLOB) FROM (
+    SELECT * FROM holdfast_counts WHERE (tenant, task) > (?1, ?2) AND (?3 IS NULL OR tenant = ?3) AND place > 0
+    ORDER BY tenant, task, place, state LIMIT ?4
+)
+
+-- name: totals
+SELECT CAST('[' || group_concat(json_array('', task, place, state, number)) || ']' AS BLOB) FROM (
+    SELECT task, place, state, sum(number) AS number FROM holdfast_counts
+    WHERE place > 0 AND (?1 IS NULL OR task = ?1) GROUP BY task, place, state
+)
+
 -- The highest rank (`rank.LAST`), that of a job which runs without a lease, is not a time.
 -- name: moments
 SELECT CAST(json_array(
