@@ -214,11 +214,12 @@ def test_defaults_that_cannot_be_read_do_not_stop_claims(queue: Queue, row: byte
 
 
 def test_a_job_of_the_port_follows_what_the_documents_leave_open(queue: Queue, make_queue: MakeQueue) -> None:
-    """A worker's limit of time. Tried for ever it stays, and claimed at the port nothing is filled in."""
-    worker = worker_of(make_queue, attempts=3, timeout="10s", losses=1, retry_after="5s")
+    """All but `retry_after` and `repeat`, whose absence the documents define. Not if it is claimed there."""
+    options: Any = {"attempts": 3, "timeout": "10s", "losses": 1, "expires": "1h", "then": "more"}
+    worker = worker_of(make_queue, retry_after="5s", repeat="HOURLY", **options)
     worker.claim()
     port = Port(queue)
-    added = port.add()
+    added = port.add(max_attempts=0)
 
     taken = port.take()
     assert taken is not None
@@ -226,13 +227,54 @@ def test_a_job_of_the_port_follows_what_the_documents_leave_open(queue: Queue, m
     port.release(added)
     job = take(worker).record
 
-    assert (job.id, job.timeout_ms, job.max_attempts, job.max_losses, job.retry_after) == (
-        added,
-        10_000,
-        0,
-        10,
-        0,
-    )
+    found = (job.id, job.timeout_ms, job.max_attempts, job.max_losses, job.expires_at - job.created_at)
+    assert found == (added, 10_000, 3, 1, HOUR_MS)
+    assert (job.retry_after, job.repeat) == (0, "")
+    assert {source_of(job, option) for option in options} == {"task"}
+
+
+def test_a_job_of_the_port_is_tried_as_often_as_its_task_says(
+    queue: Queue, make_queue: MakeQueue, clock: MovedClock
+) -> None:
+    """By a worker; a RetryJob at the port is no attempt."""
+    worker = worker_of(make_queue, attempts=3)
+    worker.claim()
+    port = Port(queue)
+    added = port.add(max_attempts=0)
+
+    for _ in range(2):
+        take(worker).retry(delay=0)
+    for _ in range(5):
+        assert port.take() is not None
+        port.retry(added, counts=False)
+        clock.advance(1000)
+    take(worker).retry(delay=0)
+
+    assert queue.get(added).reason == "gave up after 3 attempts: retry"
+
+
+def test_a_job_of_the_port_with_a_retry_after_is_lost_as_often_as_the_documents_say(
+    queue: Queue, make_queue: MakeQueue
+) -> None:
+    """Ten times, whatever its task says."""
+    worker = worker_of(make_queue, losses=2)
+    worker.claim()
+    Port(queue).add(retry_after=60_000)
+
+    job = take(worker).record
+
+    assert (job.max_losses, source_of(job, "losses")) == (10, "default")
+
+
+def test_a_job_of_the_port_has_the_follow_up_of_its_task(queue: Queue, make_queue: MakeQueue) -> None:
+    """It gets the result."""
+    worker = worker_of(make_queue, then="more")
+    worker.claim()
+    Port(queue).add()
+
+    take(worker).done({"n": 7})
+
+    assert take(queue, "more").data == {"n": 7}
 
 
 def test_jobs_that_have_what_their_task_says_are_claimed_as_plain_ones(make_queue: MakeQueue) -> None:

@@ -47,8 +47,11 @@ FOLLOWED = {
     "then": "then",
     "when_child_fails": "wait_for_failed",
 }
-# Of a job that was added through the job-command port: the documents define the other options.
-FOLLOWED_AT_THE_PORT = ("backoff", "timeout")
+# Of a job that was added through the job-command port: those about which the documents say nothing. They
+# limit the losses of jobs with `retry_after` only.
+FOLLOWED_AT_THE_PORT = ("attempts", "losses", "backoff", "timeout", "expires", "then")
+# What such a job has until its task says otherwise.
+_PORT_FIELDS = {"max_attempts": 0, "max_losses": 0}
 NO_DEFAULTS = Defaults()
 
 Published = dict[TaskKey, Defaults]
@@ -64,21 +67,27 @@ def follow(job: Job, published: Published) -> Job:
     defaults = published.get((job.tenant, job.task)) or published.get((None, job.task))
     if defaults is None:
         return job
-    follows = FOLLOWED_AT_THE_PORT if job.strict else FOLLOWED
     changes = {
         field: value
         for name, field, value in _settings(defaults)
-        if name not in job.given and name in follows and getattr(job, field) != value
+        if _follows(job, name) and getattr(job, field) != value
     }
     if job.mock:
         # The same when it is added: a mocked job does not repeat.
         changes.pop("repeat", None)
-    if defaults.then is not None and "then" not in job.given and not job.strict and job.into != defaults.into:
+    if defaults.then is not None and "then" not in job.given and job.into != defaults.into:
         changes["into"] = defaults.into
-    if defaults.expires_in_ms and "expires" not in job.given and not job.strict:
+    if defaults.expires_in_ms and "expires" not in job.given:
         expires_at = job.created_at + defaults.expires_in_ms
         changes |= {"expires_at": expires_at} if expires_at != job.expires_at else {}
     return replace(job, **changes) if changes else job
+
+
+def _follows(job: Job, option: str) -> bool:
+    """Whether a job takes an option of its task: neither its caller nor the documents have set it."""
+    if option in job.given or not job.strict:
+        return option not in job.given
+    return option in FOLLOWED_AT_THE_PORT and not (option == "losses" and job.retry_after)
 
 
 @lru_cache(maxsize=4096)
@@ -93,9 +102,11 @@ def source_of(job: Job, option: str) -> str:
     if option in job.given:
         return "given"
     field = "expires_at" if option == "expires" else FOLLOWED[option]
-    if getattr(job, field) == getattr(_DEFAULT_JOB, field):
+    value = getattr(job, field)
+    if value == getattr(_DEFAULT_JOB, field):
         return "default"
-    return "port" if job.strict and option not in FOLLOWED_AT_THE_PORT else "task"
+    is_of_port = job.strict and (not _follows(job, option) or _PORT_FIELDS.get(field) == value)
+    return "port" if is_of_port else "task"
 
 
 # A job with the default of every field.
