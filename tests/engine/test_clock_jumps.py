@@ -3,6 +3,7 @@
 import pytest
 
 from holdfast.core import commands as c
+from holdfast.core.errors import NotFound
 from holdfast.queue.queue import Queue
 from holdfast.store.common.clock import SystemClock
 from holdfast.store.memory.store import MemoryStore
@@ -120,3 +121,80 @@ def test_a_clock_that_is_slewed_has_not_jumped(hands):
         clock()
 
     assert clock.jump is None
+
+
+DAY_MS = 24 * HOUR_MS
+
+
+@pytest.fixture
+def archive(queue, hands):
+    """Five jobs that ended at intervals of four hours, the last one just now."""
+    ids = [end_one(queue)]
+    for _ in range(4):
+        hands.pass_time(4 * HOUR_MS)
+        ids.append(end_one(queue))
+        upkeep(queue)
+    return ids
+
+
+def end_one(queue):
+    """Add a job and finish it."""
+    added = queue.add("work")
+    queue.next(["work"]).done()
+    return added.id
+
+
+def archived(queue, ids):
+    """Those of these jobs that are still there, after upkeep."""
+    upkeep(queue)
+    return [job_id for job_id in ids if _is_there(queue, job_id)]
+
+
+def _is_there(queue, job_id):
+    try:
+        return queue.get(job_id).id == job_id
+    except NotFound:
+        return False
+
+
+@pytest.mark.parametrize("ahead_ms", [DAY_MS, 30 * DAY_MS])
+def test_a_jump_of_the_clock_does_not_purge_the_archive(queue, hands, archive, ahead_ms):
+    """Jobs leave it in their turn, and new ones after their retention."""
+    hands.set_ahead(ahead_ms)
+
+    assert archived(queue, archive) == archive
+    new = end_one(queue)
+    assert archived(queue, [*archive, new]) == [*archive, new]
+    hands.pass_time(9 * HOUR_MS)
+    assert archived(queue, [*archive, new]) == [*archive[3:], new]
+    hands.pass_time(15 * HOUR_MS - 1)
+    assert archived(queue, [*archive, new]) == [new]
+    hands.pass_time(HOUR_MS)
+    assert archived(queue, [*archive, new]) == []
+
+
+def test_a_clock_that_was_set_ahead_by_mistake_costs_nothing(queue, hands, archive):
+    """Set right again, the archive has all of its jobs, for as long as ever."""
+    hands.set_ahead(DAY_MS)
+    assert archived(queue, archive) == archive
+    hands.set_ahead(-DAY_MS)
+
+    hands.pass_time(9 * HOUR_MS)
+
+    assert archived(queue, archive) == archive[1:]
+
+
+def test_jobs_that_are_overdue_once_more_leave_the_archive(queue, hands, archive):
+    """Where upkeep runs once a day, the archive does not grow for ever."""
+    for _ in range(4):
+        hands.pass_time(DAY_MS)
+        upkeep(queue)
+
+    assert archived(queue, archive) == []
+
+
+def test_a_shorter_retention_purges_the_archive_at_once(queue, hands, archive):
+    """The jobs are old by the user's word, not by the clock's."""
+    queue.set_retention("6h")
+
+    assert archived(queue, archive) == archive[3:]

@@ -287,7 +287,7 @@ def test_a_damaged_record_in_the_archive_stops_no_purge(queue, open_store, damag
         assert [job.id for job in store.read(lambda txn: txn.jobs(query, after=0, limit=9))] == [first, bad]
     with pytest.raises(holdfast.StoreCorrupt, match=f"job {bad} "):
         queue.get(bad)
-    clock.advance(48 * 3_600_000)
+    clock.advance(24 * 3_600_000 + 1)
     upkeep(queue)
     with pytest.raises(holdfast.NotFound):
         queue.get(bad)

@@ -17,7 +17,7 @@ from ..core import commands as c
 from ..core import rank
 from ..core.errors import Conflict, HoldfastError, Stopped, StoreError
 from ..core.job import Job, Place
-from ..core.kinds import DOMAIN, SETTING
+from ..core.kinds import DOMAIN
 from ..core.moving import check_open
 from ..core.queries import Query
 from ..store.common.clock import monotonic_s
@@ -28,7 +28,7 @@ from .batch.task_defaults import KnownDefaults
 from .claim_hint import ClaimHint, read_claim_hint
 from .commands.adding import insert_scheduled, is_free
 from .commands.claims import claim
-from .commands.governing import RETENTION, get_retention
+from .commands.governing import get_retention, put_retention
 from .commands.verbs import VERBS, JobRef
 from .done import Done
 from .queries import QUERIES, STORE_QUERIES
@@ -291,7 +291,7 @@ class Engine:
         stored = get_retention(batch.txn)
         wanted = stored if self._retention_wanted is None else self._retention_wanted
         if wanted != stored:
-            batch.rows.update({(SETTING, RETENTION): str(wanted).encode()})
+            put_retention(batch, wanted)
         return wanted
 
     def _is_fresh(self, now_ms: int) -> bool:

@@ -14,11 +14,11 @@ from collections.abc import Iterator
 from ..core import rules
 from ..core.bounds import UPKEEP_JOBS
 from ..core.job import Job, Place
-from ..core.jump import extend_lease
+from ..core.jump import Overdue, extend_lease, purged_before
 from . import history
 from .batch.batch import Batch
 from .batch.limiting import due_domains
-from .commands import chores, outbox, schedules, workers
+from .commands import chores, governing, outbox, schedules, workers
 
 # How often a process that claims runs the rest of upkeep: while jobs come and go, and while idle.
 PERIOD_MS = 10_000
@@ -70,12 +70,27 @@ def rest(batch: Batch) -> int:
     workers.remove_dead(batch)
     history.record(batch)
     busy = batch.holders.lapse(UPKEEP_JOBS) == UPKEEP_JOBS or busy
-    old = batch.txn.ended(batch.now_ms - batch.retention_ms, tenant=None, limit=UPKEEP_JOBS)
-    batch.forget(old)
-    if busy or len(old) == UPKEEP_JOBS:
+    gone = _purge(batch)
+    if busy or gone == UPKEEP_JOBS:
         return batch.now_ms
-    pause_ms = PERIOD_MS if old or batch.outbox else _quiet_ms(batch)
+    pause_ms = PERIOD_MS if gone or batch.outbox else _quiet_ms(batch)
     return min(again or batch.now_ms + pause_ms, batch.now_ms + pause_ms)
+
+
+def _purge(batch: Batch) -> int:
+    """Delete archived jobs after their retention, unless the clock may have been set ahead; their number."""
+    now_ms, retention_ms = batch.now_ms, batch.retention_ms
+    old = batch.txn.ended(now_ms - retention_ms, tenant=None, limit=UPKEEP_JOBS)
+    if not old:
+        return 0
+    # The time in a damaged record may be lost; the store has the job in order nevertheless.
+    oldest_ms = min((job.finished_at for job in old if job.finished_at), default=now_ms - retention_ms)
+    last = governing.get_overdue(batch)
+    before = purged_before(oldest_ms, last, now_ms=now_ms, retention_ms=retention_ms)
+    if isinstance(before, Overdue):
+        governing.put_overdue(batch, before)
+        return 0
+    return batch.forget([job for job in old if job.finished_at < before])
 
 
 def _quiet_ms(batch: Batch) -> int:

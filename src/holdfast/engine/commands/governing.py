@@ -6,6 +6,7 @@ from ...core import commands as c
 from ...core.bounds import DEFAULT_RETENTION_MS, DOMAIN_BYTES
 from ...core.checks import check_key, check_name
 from ...core.errors import BadInput, TooLarge
+from ...core.jump import Overdue
 from ...core.kinds import LIMIT, PATTERNS, PAUSE, SETTING, name_of
 from ...core.limits import check_limit, is_pattern
 from ...core.managing import GetRetention, SetRetention
@@ -16,7 +17,7 @@ from . import chores
 
 # All patterns of a tenant are searched for each domain that a claim finds for the first time.
 MAX_PATTERNS = 1_000
-RETENTION = "retention_ms"
+RETENTION, OVERDUE = "retention_ms", "overdue"
 
 
 def set_limit(batch: Batch, command: c.SetLimit) -> None:
@@ -75,9 +76,27 @@ def pause(batch: Batch, command: c.Pause) -> None:
 
 def set_retention(batch: Batch, command: SetRetention) -> None:
     """Keep another retention; see `SetRetention`. Other processes read it within seconds."""
-    batch.rows[SETTING, RETENTION] = str(command.retention_ms).encode()
+    put_retention(batch, command.retention_ms)
     batch.set_retention(command.retention_ms)
     batch.woke = batch.wants_upkeep = True
+
+
+def put_retention(batch: Batch, retention_ms: int) -> None:
+    """Store a retention. Jobs that are too old for it leave the archive at once."""
+    # By `update`, which is not undone if the command that has asked for the retention fails.
+    overdue = msgspec.json.encode(Overdue(at_ms=batch.now_ms - retention_ms))
+    batch.rows.update({(SETTING, RETENTION): str(retention_ms).encode(), (SETTING, OVERDUE): overdue})
+
+
+def get_overdue(batch: Batch) -> Overdue | None:
+    """When archived jobs were overdue last, if they ever were."""
+    raw = batch.rows_of(SETTING, [OVERDUE]).get(OVERDUE)
+    return msgspec.json.decode(raw, type=Overdue) if raw else None
+
+
+def put_overdue(batch: Batch, overdue: Overdue) -> None:
+    """Remember that archived jobs were overdue."""
+    batch.rows[SETTING, OVERDUE] = msgspec.json.encode(overdue)
 
 
 def get_retention(txn: ReadTxn, _query: GetRetention | None = None) -> int:
