@@ -49,7 +49,7 @@ def test_a_handler_is_run_here(shell):
     record = shell.ok("handler", "run", "t", "-", "--json", stdin='"hello"\n').record
     assert (record["code"], record["exit_code"], record["result"]) == ("ok", 200, "hello")
     assert (record["log"], record["new_jobs"]) == (["a line"], [{"task": "next", "data": "hello"}])
-    shell.ok("handler", "set", "t", "--lang", "shell", "--body", "echo 404 >&3")
+    shell.ok("handler", "set", "t", "--lang", "shell", "--body", "echo 404 >&4")
     assert shell.run("handler", "run", "t").code == 7
     shell.ok("handler", "set", "bad", "--lang", "cobol", "--body", "x")
     bad = shell.run("handler", "run", "bad")

@@ -23,6 +23,16 @@ from holdfast.journal.records import decode_runs, encode_runs, runs_of
 from .opened import SOON_MS, add, data, opened, take
 
 
+@pytest.mark.parametrize("text", ["foo\nbar", b"foo\nbar"])
+def test_text_is_refused_where_lines_are_needed(tmp_path, text):
+    """It would be a job for each character."""
+    with opened(tmp_path / "j") as journal:
+        with pytest.raises(BadInput, match="a list of lines"):
+            journal.write("t", text)
+
+        assert len(journal.write("t", text.splitlines())) == 2
+
+
 def test_lines_are_read_in_the_order_in_which_they_were_written(tmp_path):
     """Each with its id; JSON as text, whatever else as bytes. Empty lines and comments are no jobs."""
     with opened(tmp_path / "j") as journal:

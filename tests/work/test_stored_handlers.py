@@ -69,7 +69,7 @@ def test_jobs_of_all_tenants_run_with_their_results_logs_and_new_jobs(bench, oth
 
 def add_exit_codes(queue):
     """A job for each kind of exit code, and one that raises."""
-    queue.handlers.set("exit", "return {exitcode: data, body: 'b'}", lang="node")
+    queue.handlers.set("exit", "return exitcode(data, 'b')", lang="node")
     queue.handlers.set("raise", "raise ValueError('no good')", lang="python")
     queue.handlers.set("inside", "http://127.0.0.1:1/", lang="http")
     jobs = {code: queue.add("exit", code, attempts=2, backoff="1ms") for code in (102, 201, 404, 503)}

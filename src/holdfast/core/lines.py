@@ -35,6 +35,8 @@ def body_of_line(line: str | bytes) -> Body | None:
 def adds_of_lines(tenant: str, task: str, lines: Iterable[str | bytes]) -> Iterator[Add]:
     """Commands that add a job for each line with data; each command fits a transaction."""
     check_line_names(tenant, task)
+    if isinstance(lines, str | bytes):
+        raise BadInput("lines", lines, needed="a list of lines: text would be a job for each character")
     bodies = (body for line in lines if (body := body_of_line(line)) is not None)
     first = next(bodies, None)
     if first is not None:

@@ -1,5 +1,6 @@
 """Handlers in warm contexts: what they get, what they return, and how contexts are shared."""
 
+import json
 import os
 import select
 import signal
@@ -37,9 +38,9 @@ def test_a_handler_gets_its_job_and_returns_a_result(runner, lang):
 
 
 STATUS = {
-    "python": "return {'exitcode': data, 'body': 'why'}",
-    "node": "return {exitcode: data, body: 'why'}",
-    "shell": 'read n; echo "{\\"exitcode\\":$n,\\"body\\":\\"why\\"}" >&3',
+    "python": "return exitcode(data, 'why')",
+    "node": "return exitcode(data, 'why')",
+    "shell": "read n; echo why >&3; echo $n >&4",
 }
 
 
@@ -55,21 +56,45 @@ def test_a_handler_chooses_its_exit_code(walled, lang):
     assert {result.body for result in results} == {'"why"'}
 
 
+@pytest.mark.parametrize("lang", STATUS)
+def test_an_exit_code_outside_100_to_599_is_an_error(walled, lang):
+    """A program that says 7 or 600 has not said that it is done."""
+    results = run(walled, handler(lang, STATUS[lang]), [b"7", b"600", b"-200", b"0", b'"x"', b"2e99"])
+
+    assert [result.exit_code for result in results] == [500] * len(results)
+    assert "exit code 7: a number from 100 to 599 is needed" in results[0].error
+
+
+@pytest.mark.parametrize("lang", ["python", "node", "shell"])
+def test_no_data_is_taken_for_an_exit_code(walled, lang):
+    """A result is what it is: a number, or an object that has the names of an exit code."""
+    body = "cat >&3" if lang == "shell" else "return data"
+    data = [b"100", b"404", b"599", b'{"exitcode":404,"body":1}', b'{"exit_code":500}', b'{"code":404}']
+
+    results = run(walled, handler(lang, body), data)
+
+    assert [(result.exit_code, value(result)) for result in results] == [
+        (200, json.loads(one)) for one in data
+    ]
+
+
 def test_shell_statuses(walled):
-    """Exit statuses of sysexits.h, a bare number on descriptor 3, and text as the result."""
+    """Exit statuses of sysexits.h, a number on descriptor 4, and text as the result."""
     bodies = (
         "exit 0",
         "exit 65",
         "exit 75",
         "exit 3",
-        "echo 404 >&3",
+        "echo 404 >&4",
         "echo hello >&3",
         "echo x >&3; exit 75",
+        "echo 201 >&4; echo 102 >&4; exit 3",
+        "echo 201 >&4; exit 3",
     )
 
     found = [run(walled, handler("shell", body))[0] for body in bodies]
 
-    assert [result.exit_code for result in found] == [200, 400, 100, 500, 404, 200, 100]
+    assert [result.exit_code for result in found] == [200, 400, 100, 500, 404, 200, 100, 102, 500]
     assert found[3].error == "exit status 3"
     assert found[5].body == '"hello"'
 
@@ -300,14 +325,16 @@ def test_new_jobs_name_no_tenant(walled):
 
 
 def test_an_interpreter_by_configuration(tmp_path):
-    """Any program that runs a file: a new process for each job, with its result on descriptor 3."""
+    """Any program that runs a file: a new process for each job, with descriptors as for a shell."""
     settings = RunnerSettings(interpreters={"perl": ("perl", "-w")})
     runner = HandlerRunner(find_isolation(settings))
     body = """
 my $line = <STDIN>;
 print "J: next|$line";
 open(my $out, ">&=", 3);
-print $out "{\\"exitcode\\": 201, \\"body\\": $ENV{JOB_ID}}";
+print $out $ENV{JOB_ID};
+open(my $code, ">&=", 4);
+print $code 201;
 """
 
     try:
@@ -323,9 +350,8 @@ def test_numbers_that_are_too_large_are_results_or_refused_alone(walled):
     """Digits of a shell are text; a reply that a handler forges ends its job and its context."""
     digits = "head -c 5000 /dev/zero | tr '\\0' 7 >&3"
     forged = """
-import json, os, time
-reply = {"number": 2, "result": {"exitcode": 200, "body": 0}}
-os.write(4, json.dumps(reply).replace(" 0}", " 1e999}").encode() + b"\\n")
+import os, time
+os.write(4, b'{"number": 2, "exit_code": 1e999}\\n')
 time.sleep(60)
 """
 
@@ -334,4 +360,4 @@ time.sleep(60)
 
     assert (text.exit_code, value(text)) == (200, "7" * 5_000)
     assert refused.exit_code == 500
-    assert refused.error.startswith("INVALID_RESPONSE: a result that cannot be decoded: Number out of range")
+    assert refused.error.startswith("INVALID_RESPONSE: a reply that cannot be decoded: Number out of range")

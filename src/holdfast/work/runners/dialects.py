@@ -51,6 +51,7 @@ class Dialect(Protocol):
 
 class _JsonReply(msgspec.Struct, frozen=True):
     number: int
+    exit_code: int = OK
     result: msgspec.Raw = msgspec.Raw(b"null")
     base64: str = ""
     error: str = ""
@@ -97,9 +98,10 @@ class JsonDialect:
             raise ContextFailed(INVALID_RESPONSE, f"a reply that cannot be decoded: {error}") from None
         del buffer[: end + 1]
         _check_number(number, found.number)
-        if found.error:
-            return Reply(ERROR, None, found.error, found.traceback)
-        return _limited(OK, raw) if found.base64 else read_result(text)
+        if not LEAST_EXIT_CODE <= found.exit_code <= MOST_EXIT_CODE:
+            raise ContextFailed(INVALID_RESPONSE, _refuse_exit_code(found.exit_code))
+        body = raw if found.base64 else None if text == "null" else text
+        return _limited(Reply(found.exit_code, body, found.error, found.traceback))
 
 
 def _line(**fields: Any) -> bytes:
@@ -111,27 +113,15 @@ def _check_number(expected: int, found: int) -> None:
         raise ContextFailed(INVALID_RESPONSE, f"a reply to request {found} instead of {expected}")
 
 
-def read_result(text: str) -> Reply:
-    """The reply for a result, JSON text: an object with `exitcode` sets that, and `body` is its result."""
-    text = text.strip()
-    if text.startswith("{") and '"exitcode"' in text:
-        try:
-            found = msgspec.json.decode(text)
-        except BAD_JSON as error:
-            # The reply that it is part of was decoded before, but not its numbers, which may be too large.
-            raise ContextFailed(INVALID_RESPONSE, f"a result that cannot be decoded: {error}") from None
-        code = found.get("exitcode")
-        if isinstance(code, int) and LEAST_EXIT_CODE <= code <= MOST_EXIT_CODE:
-            body = found.get("body")
-            why = str(found.get("error") or "")
-            return _limited(code, None if body is None else msgspec.json.encode(body).decode(), why)
-    return _limited(OK, None if text == "null" else text)
+def _refuse_exit_code(found: object) -> str:
+    return f"exit code {found}: a number from {LEAST_EXIT_CODE} to {MOST_EXIT_CODE} is needed"
 
 
-def _limited(exit_code: int, body: Body | None, error: str = "") -> Reply:
+def _limited(reply: Reply) -> Reply:
+    body = reply.body
     if body is not None and len(body) > DATA_BYTES // 4 and len(_as_bytes(body)) > DATA_BYTES:
         return Reply(ERROR, None, f"{RESULT_LIMIT}: a result of more than {DATA_BYTES:,} bytes")
-    return Reply(exit_code, body, error)
+    return reply
 
 
 def _as_bytes(body: Body) -> bytes:
@@ -166,15 +156,16 @@ class ShellDialect:
         if end < 0:
             return None
         try:
-            found, status, size = map(int, buffer[:end].split())
+            found, status, size, code_size = map(int, buffer[:end].split())
         except ValueError:
             raise ContextFailed(INVALID_RESPONSE, "a reply that cannot be read") from None
-        if len(buffer) < end + 1 + size:
+        first, last = end + 1 + size, end + 1 + size + code_size
+        if len(buffer) < last:
             return None
-        written = bytes(buffer[end + 1 : end + 1 + size])
-        del buffer[: end + 1 + size]
+        written, code = bytes(buffer[end + 1 : first]), bytes(buffer[first:last])
+        del buffer[:last]
         _check_number(number, found)
-        return read_status(status, written)
+        return read_status(status, written, code)
 
 
 def _put(number: int, name: str, text: str) -> bytes:
@@ -182,30 +173,34 @@ def _put(number: int, name: str, text: str) -> bytes:
     return f"put {number} {name} {len(raw)}\n".encode() + raw
 
 
-def read_status(status: int, written: bytes) -> Reply:
-    """The reply for an exit status and what the job wrote to its descriptor 3.
+def read_status(status: int, written: bytes, code: bytes) -> Reply:
+    """The reply for an exit status, the result that a job wrote to descriptor 3, and the exit code in 4.
 
-    That is a number, the exit code; an object with `exitcode`; or the result: JSON, else text or bytes.
+    The result is JSON, else text or bytes, whatever it looks like. The exit code counts, but for 2xx after an
+    exit status that is not 0.
     """
     exit_code = STATUSES.get(status, ERROR)
     error = "" if exit_code == OK else f"exit status {status}"
+    if words := code.split():
+        last = words[-1].decode(errors="replace")
+        chosen = int(last) if last.isdecimal() and len(last) < 10 else 0
+        if not LEAST_EXIT_CODE <= chosen <= MOST_EXIT_CODE:
+            exit_code, error = ERROR, f"{INVALID_RESPONSE}: {_refuse_exit_code(last[:100])}"
+        elif exit_code == OK or chosen // 100 != OK // 100:
+            exit_code, error = chosen, ""
+    return _limited(Reply(exit_code, _read_result(written), error))
+
+
+def _read_result(written: bytes) -> Body | None:
+    """JSON as it is, other text as JSON, and other bytes as they are; None: nothing was written."""
     text = written.strip()
-    if len(text) < 10 and text.isdigit() and LEAST_EXIT_CODE <= int(text) <= MOST_EXIT_CODE:
-        return Reply(int(text))
-    if not text:
-        return Reply(exit_code, None, error)
+    if text in (b"", b"null"):
+        return None
     try:
         msgspec.json.decode(text)
-        reply = read_result(text.decode())
+        return text.decode()
     except BAD_JSON:
-        reply = _limited(OK, _as_text(written))
-    if reply.exit_code != OK or exit_code == OK:
-        return reply
-    return Reply(exit_code, reply.body, error)
-
-
-def _as_text(written: bytes) -> Body:
-    """Text as JSON, and other bytes as they are."""
+        pass
     try:
         return msgspec.json.encode(written.decode().removesuffix("\n")).decode()
     except UnicodeDecodeError:

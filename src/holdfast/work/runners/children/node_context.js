@@ -11,8 +11,22 @@ const REPLIES_FD = 4;
 const CHUNK_BYTES = 65536;
 const AsyncFunction = (async () => {}).constructor;
 
+const LEAST_EXIT_CODE = 100;
+const MOST_EXIT_CODE = 599;
+
+// What a body returns to choose how its job ends; no data is one.
+class ExitCode {
+  constructor(code, body, error) {
+    if (!Number.isInteger(code) || code < LEAST_EXIT_CODE || code > MOST_EXIT_CODE) {
+      throw new RangeError(`exit code ${code}: a number from ${LEAST_EXIT_CODE} to ${MOST_EXIT_CODE} is needed`);
+    }
+    Object.assign(this, { code, body, error: String(error ?? '') });
+  }
+}
+
 const handlers = new Map();
 globalThis.require = require;
+globalThis.exitcode = (code, body, error) => new ExitCode(code, body, error);
 // Output of a job must be in the pipe before its reply.
 for (const stream of [process.stdout, process.stderr]) stream._handle?.setBlocking?.(true);
 
@@ -42,9 +56,14 @@ function decode(request) {
 
 async function runJob(request) {
   const [payload, data] = decode(request);
-  const result = await handlers.get(request.handler).body(payload, data, request.job);
-  if (Buffer.isBuffer(result)) return { base64: result.toString('base64') };
-  return { result: result === undefined ? null : result };
+  let result = await handlers.get(request.handler).body(payload, data, request.job);
+  let fields = {};
+  if (result instanceof ExitCode) {
+    fields = { exit_code: result.code, error: wellFormed(result.error) };
+    result = result.body;
+  }
+  if (Buffer.isBuffer(result)) return { ...fields, base64: result.toString('base64') };
+  return { ...fields, result: result === undefined ? null : result };
 }
 
 async function answer(request) {
@@ -65,10 +84,12 @@ function wellFormed(text) {
 
 function describe(error) {
   if (!(error instanceof Error) && !(error && error.stack)) {
-    return { error: wellFormed(String(error)) || 'an empty value was thrown', traceback: '' };
+    const text = wellFormed(String(error)) || 'an empty value was thrown';
+    return { exit_code: 500, error: text, traceback: '' };
   }
   const frames = String(error.stack).split('\n').filter((line) => !line.includes(__filename));
-  return { error: wellFormed(`${error.name}: ${error.message}`), traceback: wellFormed(frames.join('\n')) };
+  const text = wellFormed(`${error.name}: ${error.message}`);
+  return { exit_code: 500, error: text, traceback: wellFormed(frames.join('\n')) };
 }
 
 function writeAll(text) {

@@ -20,9 +20,23 @@ PARAMETERS = ("payload", "data", "job")
 # The frames of this file come first in a traceback.
 OWN_FILE = __file__
 
+LEAST_EXIT_CODE, MOST_EXIT_CODE = 100, 599
+
+
+class ExitCode:
+    """What a body returns to choose how its job ends; no data is one."""
+
+    def __init__(self, code: int, body: Any = None, error: str = "") -> None:
+        if type(code) is not int or not LEAST_EXIT_CODE <= code <= MOST_EXIT_CODE:
+            raise ValueError(
+                f"exit code {code!r}: a number from {LEAST_EXIT_CODE} to {MOST_EXIT_CODE} is needed"
+            )
+        self.code, self.body, self.error = code, body, str(error)
+
+
 Scripts = dict[str, Any]
 # What `before` and all bodies see as their globals.
-names: dict[str, Any] = {"__name__": "handler", "__builtins__": __builtins__}
+names: dict[str, Any] = {"__name__": "handler", "__builtins__": __builtins__, "exitcode": ExitCode}
 handlers: dict[str, Scripts] = {}
 
 
@@ -95,9 +109,12 @@ def run_job(request: Scripts) -> dict[str, Any]:
     """Call the body for one job; returns its result for the reply."""
     payload, data = decode(request)
     result = handlers[request["handler"]]["body"](payload, data, request["job"])
+    fields: dict[str, Any] = {}
+    if isinstance(result, ExitCode):
+        fields, result = {"exit_code": result.code, "error": result.error}, result.body
     if isinstance(result, bytes | bytearray):
-        return {"base64": base64.b64encode(result).decode()}
-    return {"result": result}
+        return {**fields, "base64": base64.b64encode(result).decode()}
+    return {**fields, "result": result}
 
 
 def answer(request: Scripts) -> dict[str, Any]:
@@ -114,13 +131,14 @@ def answer(request: Scripts) -> dict[str, Any]:
     return {}
 
 
-def describe(error: BaseException) -> dict[str, str]:
+def describe(error: BaseException) -> dict[str, Any]:
     """The reply for an error, with the frames of the handler only."""
     try:
         text = str(error)
     except Exception:
         text = "its text cannot be read"
     return {
+        "exit_code": 500,
         "error": f"{type(error).__name__}: {text}" if text else type(error).__name__,
         "traceback": describe_frames(error),
     }

@@ -4,7 +4,7 @@
 #
 # Without an interpreter a body is sourced in a subshell for each job; with one, it is run as a new process for
 # each job. A request is a line: VERB NUMBER NAME BYTES REST, then BYTES bytes. A reply is a line: NUMBER STATUS
-# BYTES, then the bytes that the job wrote to its own descriptor 3.
+# BYTES CODE_BYTES, then the bytes that the job wrote to its own descriptors 3, the result, and 4, the exit code.
 #
 #     put     keep the bytes as the file NAME
 #     source  run the script NAME in this shell, or with the interpreter
@@ -18,11 +18,11 @@ holdfast_errexit=
 mkdir -p "$holdfast_dir"
 
 holdfast_reply() {
-    if [ -s "$holdfast_dir/reply" ]; then
-        echo "$1 $2 $(wc -c <"$holdfast_dir/reply")" >&4
-        cat "$holdfast_dir/reply" >&4
+    if [ -s "$holdfast_dir/reply" ] || [ -s "$holdfast_dir/code" ]; then
+        echo "$1 $2 $(wc -c <"$holdfast_dir/reply") $(wc -c <"$holdfast_dir/code")" >&4
+        cat "$holdfast_dir/reply" "$holdfast_dir/code" >&4
     else
-        echo "$1 $2 0" >&4
+        echo "$1 $2 0 0" >&4
     fi
 }
 
@@ -30,7 +30,7 @@ while IFS=' ' read -r holdfast_verb holdfast_number holdfast_name holdfast_bytes
     case $holdfast_verb in
     put)
         head -c "$holdfast_bytes" <&3 >"$holdfast_dir/$holdfast_name" 4>&-
-        echo "$holdfast_number $? 0" >&4
+        echo "$holdfast_number $? 0 0" >&4
         ;;
     source)
         if [ "$holdfast_words" -eq 0 ]; then
@@ -39,7 +39,7 @@ while IFS=' ' read -r holdfast_verb holdfast_number holdfast_name holdfast_bytes
         else
             "$@" "$holdfast_dir/$holdfast_name" </dev/null 3<&- 4>&-
         fi
-        echo "$holdfast_number $? 0" >&4
+        echo "$holdfast_number $? 0 0" >&4
         case $- in *e*) holdfast_errexit=1 ;; *) holdfast_errexit= ;; esac
         set +e
         ;;
@@ -49,7 +49,7 @@ while IFS=' ' read -r holdfast_verb holdfast_number holdfast_name holdfast_bytes
             export JOB_ID="${holdfast_rest%% *}"
             holdfast_rest="${holdfast_rest#* }"
             export JOB_ATTEMPT="${holdfast_rest%% *}" JOB_TASK="${holdfast_rest#* }"
-            exec <"$holdfast_dir/payload" 3>"$holdfast_dir/reply" 4>&-
+            exec <"$holdfast_dir/payload" 3>"$holdfast_dir/reply" 4>"$holdfast_dir/code"
             if [ "$holdfast_words" -eq 0 ]; then
                 [ -z "$holdfast_errexit" ] || set -e
                 . "$holdfast_dir/$holdfast_name"
