@@ -90,7 +90,7 @@ def test_a_token_allows_what_its_scopes_say(guarded, kind):
 def test_every_path_needs_a_token(guarded):
     """Also those that are no command by its name; but for the health and the description."""
     paths = [(plan.route.method, plan.route.path) for plan in PLANS] + [
-        (method, path) for method, path, _ in SPECIAL
+        (method, path) for method, path, *_ in SPECIAL
     ]
     with guarded.client() as client:
         for method, path in [*paths, ("GET", "/v1/events")]:

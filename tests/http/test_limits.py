@@ -23,7 +23,7 @@ from tests.http.test_access import path_of
 from tests.queue_suite.tools import until
 
 PATHS = [(plan.route.method, plan.route.path) for plan in PLANS] + [
-    (method, path) for method, path, _ in SPECIAL
+    (method, path) for method, path, *_ in SPECIAL
 ]
 
 

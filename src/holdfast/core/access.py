@@ -60,31 +60,36 @@ def confine(grant: Grant, asked: A, *, ids_are_own: bool = False) -> A:
     scopes, keep = RULES[kind]
     if kind in _SCOPES_BY_CONTENT:
         scopes = _SCOPES_BY_CONTENT[kind](asked)
-    for scope in scopes:
-        if scope in grant.scopes:
-            break
-    else:
-        raise Forbidden(_missing_scope(asked, scopes))
+    _check_scopes(grant, kind, scopes)
     if kind in _SCREENS:
         asked = _SCREENS[kind](grant, asked)
     if grant.tenant is None:
         return asked
     if keep is None:
-        raise Forbidden(f"{_name(asked)} is about all tenants, and this token is for tenant {grant.tenant!r}")
+        raise Forbidden(
+            f"{kind.__name__} is about all tenants, and this token is for tenant {grant.tenant!r}"
+        )
     if isinstance(asked, c.Add) and not ids_are_own and (asked.ids or any(new.id for new in asked.jobs)):
         raise Forbidden("a token of one tenant cannot choose the ids of jobs")
     kept: A = keep(grant.tenant, asked)
     return kept
 
 
-def _name(asked: Asked) -> str:
-    return type(asked).__name__
+def check_kind(grant: Grant, kind: type[Asked]) -> None:
+    """Raise `Forbidden` if the grant allows no command or query of this type.
+
+    A server calls it before it reads a request: without the scope a client must not have its message decoded.
+    """
+    _check_scopes(grant, kind, _SCOPES_OF_ANY.get(kind) or RULES[kind][0])
 
 
-def _missing_scope(asked: Asked, scopes: tuple[Scope, ...]) -> str:
+def _check_scopes(grant: Grant, kind: type, scopes: tuple[Scope, ...]) -> None:
+    for scope in scopes:
+        if scope in grant.scopes:
+            return
     if not scopes:
-        return f"{_name(asked)} is not for clients"
-    return f"{_name(asked)} needs a token with scope {' or '.join(scopes)}"
+        raise Forbidden(f"{kind.__name__} is not for clients")
+    raise Forbidden(f"{kind.__name__} needs a token with scope {' or '.join(scopes)}")
 
 
 def _screen_token(grant: Grant, asked: c.CreateToken) -> c.CreateToken:
@@ -128,6 +133,11 @@ _SCREENS: dict[type, Callable[[Grant, Any], Any]] = {
 _SCOPES_BY_CONTENT: dict[type, Callable[[Any], tuple[Scope, ...]]] = {
     c.Update: lambda asked: MANAGE if asked.hold is None else WORK,
     q.ListWorkers: lambda asked: READ if asked.name is None else READ_OR_WORK,
+}
+# Of these types, the scopes of which one is needed whatever the content.
+_SCOPES_OF_ANY: dict[type, tuple[Scope, ...]] = {
+    c.Update: (Scope.MANAGE, Scope.WORK),
+    q.ListWorkers: READ_OR_WORK,
 }
 
 

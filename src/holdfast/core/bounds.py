@@ -128,8 +128,14 @@ QUERY_MS = 5 * SECOND_MS
 # The body of one request: a batch of jobs as NDJSON fits.
 HTTP_BODY_BYTES = BATCH_BYTES
 HTTP_HEAD_BYTES = 64 * 1024
+# Fields in the query of an address: no path has as many.
+HTTP_QUERY_FIELDS = 256
 # Bodies that are being read, of all clients together: beyond this, requests get 503.
 HTTP_BUFFERED_BYTES = 256 * 1024 * 1024
+# Lines of one request, empty ones too: each becomes an object.
+HTTP_LINES = 10 * BATCH_JOBS
+# Values in a body, those inside of data not counted. A list has at most `BATCH_JOBS` elements.
+HTTP_VALUES = 40 * BATCH_JOBS
 HTTP_KEY_BYTES = 255
 # A long poll: proxies close connections that are silent for longer.
 HTTP_WAIT_S = 60.0
@@ -140,6 +146,15 @@ HTTP_CONNECTIONS = 20_000
 
 # The largest message that a client may send: a batch of jobs with their names, keys and options.
 GRPC_REQUEST_BYTES = BATCH_BYTES + BATCH_JOBS * 4 * 1024
+# Parts of one message. Two bytes on the wire can be an empty job, which takes about a kilobyte in memory: so
+# messages with parts of their own, all fields, and the numbers of packed fields are counted first.
+GRPC_PARTS = 5 * BATCH_JOBS
+GRPC_FIELDS = 40 * BATCH_JOBS
+GRPC_NUMBERS = 10 * BATCH_JOBS
+
+# Messages and bodies up to this size are read on the event loop, larger ones in threads, a few at once.
+READ_AT_ONCE_BYTES = 16 * 1024
+LARGE_READS = 2
 
 # How much one round of upkeep does in a transaction, before other writers get their turn.
 UPKEEP_JOBS = 500

@@ -16,8 +16,8 @@ from .ids import MAX_ID, SYSIDS
 from .searching import SearchJobs
 
 _Check = Callable[[str, Any], None]
-# The largest page.
-MOST_AT_ONCE = 10_000
+# The largest page, and the longest list.
+MOST_AT_ONCE = bounds.BATCH_JOBS
 # How many paths into the data one search may have.
 SEARCHED_PATHS = 8
 
@@ -28,6 +28,8 @@ def check_incoming(asked: c.Command | q.Query) -> None:
         check = _CHECKS.get(field)
         if check is not None and (value := getattr(asked, field)) is not None:
             check(field, value)
+    if isinstance(asked, c.Add) and asked.count > bounds.BATCH_JOBS:
+        raise TooLarge("jobs", f"{asked.count:,} jobs", needed=f"at most {bounds.BATCH_JOBS:,}")
     if isinstance(asked, q.ListJobs | SearchJobs):
         _check_filter(asked.filter)
 
@@ -51,17 +53,20 @@ def _name(name: str, value: Any) -> None:
 
 
 def _names(name: str, values: Any) -> None:
-    if len(values) > MOST_AT_ONCE:
-        raise TooLarge(name, len(values), needed=f"at most {MOST_AT_ONCE:,}")
+    _many(name, values)
     for value in values:
         # `Publish` has more than names there, and checks them itself.
         if isinstance(value, str):
             check_name(name, value, empty=True)
 
 
-def _ids(name: str, values: Any) -> None:
+def _many(name: str, values: Any) -> None:
     if len(values) > MOST_AT_ONCE:
         raise TooLarge(name, len(values), needed=f"at most {MOST_AT_ONCE:,}")
+
+
+def _ids(name: str, values: Any) -> None:
+    _many(name, values)
     for value in values:
         check_whole(name, value, 0, MAX_ID)
 
@@ -101,6 +106,9 @@ def _check_filter(wanted: q.JobFilter) -> None:
 def _check_worker(_field: str, worker: Any) -> None:
     for name in ("pid", "started_at", "processes", "threads", "done", "running", "said_at", "until_ms"):
         check_whole(name, getattr(worker, name), 0, bounds.MAX_INDEX)
+    _many("serves", worker.serves)
+    for one in worker.serves:
+        _many("tasks", one.tasks)
 
 
 _CHECKS: dict[str, _Check] = {
@@ -139,4 +147,5 @@ _CHECKS: dict[str, _Check] = {
     "tasks": _names,
     "text": _text,
     "worker": _check_worker,
+    **dict.fromkeys(("jobs", "more", "ids", "answers", "items", "lines", "picks", "pairs"), _many),
 }

@@ -6,11 +6,11 @@ the third                      all tickets at once ──▶ one wake-up of the 
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterable
-from typing import Any
+from typing import Any, TypeVar
 
 from msgspec.structs import replace
 
-from ..core.bounds import BATCH_BYTES, BATCH_JOBS
+from ..core.bounds import BATCH_BYTES, BATCH_JOBS, LARGE_READS, READ_AT_ONCE_BYTES
 from ..core.commands import Add, Command, NewJob
 from ..core.creating import alike
 from ..core.errors import StoreError
@@ -20,6 +20,22 @@ from ..engine.commands.adding import is_free
 from ..engine.connection import Connection
 from ..engine.submitter import Submitter
 from ..engine.ticket import CallbackTicket, Ticket
+
+T = TypeVar("T")
+
+
+class Decoding:
+    """Reads large requests in threads, a few at a time, so that other requests are served meanwhile."""
+
+    def __init__(self) -> None:
+        self._slots = asyncio.Semaphore(LARGE_READS)
+
+    async def run(self, size: int, read: Callable[[], T]) -> T:
+        """What `read` makes of a request of this many bytes; raises what it raises."""
+        if size <= READ_AT_ONCE_BYTES:
+            return read()
+        async with self._slots:
+            return await asyncio.to_thread(read)
 
 
 class Asking(Submitter):

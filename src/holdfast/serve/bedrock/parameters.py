@@ -3,14 +3,16 @@
 import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from ...core.bounds import (
     CLAIM_JOBS,
     DATA_BYTES,
     GLOB_BYTES,
+    HTTP_VALUES,
     MAX_DURATION_MS,
     MAX_TIME_MS,
     PORT_BATCH_JOBS,
@@ -22,6 +24,7 @@ from ...core.errors import BadInput
 from ...core.glob import is_wild
 from ...core.ids import MAX_ID
 from ...core.repeat import check_retry_after, parse_repeat
+from ..http.values import decode_elements
 
 Headers = Mapping[str, str]
 
@@ -68,7 +71,10 @@ def job_id(headers: Headers) -> int:
 
 def job_ids(headers: Headers) -> list[int]:
     """`jobIDs`: a list, perhaps empty."""
-    pieces = [piece.strip(" ") for piece in headers.get("jobids", "").split(",")]
+    text = headers.get("jobids", "")
+    if text.count(",") > 2 * PORT_BATCH_JOBS:
+        raise malformed("jobIDs")
+    pieces = [piece.strip(" ") for piece in text.split(",")]
     numbers = [_whole(piece) for piece in pieces if piece]
     if None in numbers or len(numbers) > PORT_BATCH_JOBS:
         raise malformed("jobIDs")
@@ -247,6 +253,14 @@ class DataHeader(NamedTuple):
     delete: bool = False
 
 
+class DataFlags(msgspec.Struct):
+    """The flags in data. Of all the rest no objects are made: it may have millions of values."""
+
+    mockRequest: msgspec.Raw | UnsetType = UNSET  # noqa: N815
+    retryAfterCount: msgspec.Raw | UnsetType = UNSET  # noqa: N815
+    delete: msgspec.Raw | UnsetType = UNSET
+
+
 NO_DATA = DataHeader("{}")
 
 
@@ -257,46 +271,49 @@ def data(headers: Headers, *, most: int = DATA_BYTES) -> DataHeader | None:
         return None
     if len(text) > most or (not text.isascii() and len(text.encode()) > most):
         raise malformed("data")
-    found = _object(text)
-    if found is None:
-        raise PortRefusal("402 Data is not a valid JSON Object")
-    said = DataHeader(text, mock=found.get("mockRequest") is not None, delete=found.get("delete") is True)
-    if found.keys().isdisjoint(RESERVED):
+    try:
+        found = msgspec.json.decode(text, type=DataFlags)
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        raise PortRefusal("402 Data is not a valid JSON Object") from None
+    mock, delete = found.mockRequest, found.delete
+    said = DataHeader(
+        text,
+        mock=mock is not UNSET and bytes(mock) != b"null",
+        delete=delete is not UNSET and bytes(delete) == b"true",
+    )
+    if mock is UNSET and found.retryAfterCount is UNSET:
         return said
+    if text.count(",") > HTTP_VALUES:
+        raise malformed("data")
     # The rest as raw JSON: decoding and encoding could change numbers.
     raw = msgspec.json.decode(text, type=dict[str, msgspec.Raw])
     kept = {key: value for key, value in raw.items() if key not in RESERVED}
     return said._replace(text=msgspec.json.encode(kept).decode())
 
 
-def _object(text: str) -> dict[str, Any] | None:
-    try:
-        found = msgspec.json.decode(text)
-    except (msgspec.DecodeError, UnicodeError, RecursionError):
-        return None
-    return found if isinstance(found, dict) else None
-
-
 def jobs(headers: Headers) -> list[dict[str, str]]:
     """`jobs` of CreateJobs: a JSON array of objects, each with the parameters of CreateJob as headers."""
     try:
-        found = msgspec.json.decode(headers.get("jobs", ""))
+        elements = decode_elements(headers.get("jobs", "").encode())
+        if elements is None:
+            raise malformed("jobs")
+        found = [msgspec.json.decode(one, type=dict[str, msgspec.Raw]) for one in elements]
     except (msgspec.DecodeError, UnicodeError, RecursionError):
         raise PortRefusal("401 Invalid JSON") from None
-    if not isinstance(found, list) or not found or not all(isinstance(one, dict) and one for one in found):
+    if not found or not all(found):
         raise PortRefusal("401 Invalid JSON")
-    if len(found) > PORT_BATCH_JOBS:
-        raise malformed("jobs")
     return [_as_headers(one) for one in found]
 
 
-def _as_headers(job: dict[str, Any]) -> dict[str, str]:
-    headers = {name.lower(): _as_text(value) for name, value in job.items()}
+def _as_headers(job: dict[str, msgspec.Raw]) -> dict[str, str]:
+    headers = {name.lower(): _as_text(bytes(value)) for name, value in job.items()}
     # Other parameters refuse the text "null"; as a name it would be valid.
-    if any(name.lower() == "name" and value is None for name, value in job.items()):
+    if any(name.lower() == "name" and bytes(value) == b"null" for name, value in job.items()):
         headers["name"] = ""
     return headers
 
 
-def _as_text(value: Any) -> str:
-    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
+def _as_text(value: bytes) -> str:
+    if value.startswith(b'"'):
+        return msgspec.json.decode(value, type=str)
+    return msgspec.json.format(value, indent=-1).decode()

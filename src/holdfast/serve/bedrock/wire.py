@@ -58,14 +58,19 @@ _HEAD_END = re.compile(rb"\n\r?\n")
 _HEAD_END_BEGUN = re.compile(rb"\n\r?\Z")
 _LINE_BREAK = re.compile(rb"[\r\n]")
 _MEANS_BODY = re.compile(rb"content-length|transfer-encoding", re.IGNORECASE)
+# The end of a payload's value: a line break that no blank follows. Its lines are not looked at one by one.
+_PAYLOAD_END = re.compile(rb"[\r\n](?=[^ \t\r\n])")
 _LINE_END = re.compile(r"\r\n|\n\r|\n|\r")
+# What joins a line with those that continue it. Without the look behind, many blanks would take their square.
+_CONTINUED = re.compile(r"(?<![ \t])[ \t]*+(?:(?:\r\n|\n\r|\n|\r)[ \t]++)+")
 _NOT_BLANK = re.compile(rb"[^ \t\r\n]")
 _BLANK = re.compile(r"[ \t]")
-_HALF = re.compile("[\ud800-\udfff]")
 _DIGITS = re.compile(r"[0-9]{1,18}")
 _CHUNK_SIZE = re.compile(rb"[ \t]*([0-9a-fA-F]{1,15})[ \t]*(?:;[^\n]*)?\r?\n")
-_ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
-_PLAIN = {"n": "\n", "r": "\r", "t": "\t", "b": "\b", "f": "\f"}
+_UNICODE = re.compile(r"\\u([dD][89abAB][0-9a-fA-F]{2})\\u([dD][c-fC-F][0-9a-fA-F]{2})|\\u([0-9a-fA-F]{4})")
+_PLAIN = {"\\n": "\n", "\\r": "\r", "\\t": "\t", "\\b": "\b", "\\f": "\f"}
+# Stands for a backslash meanwhile: a half of a character is in no text that was UTF-8.
+_BACKSLASH = "\ud800"
 
 
 class Parser:
@@ -201,12 +206,21 @@ class _LineBytes:
 
     def count(self, head: bytearray, length: int) -> int:
         """The bytes so far, when `length` bytes of the head have come."""
-        while (end := _LINE_BREAK.search(head, self._looked, length)) is not None:
+        while (end := self._line_end(head, length)) is not None:
             size, self._in_payload = self._line(head, end.start())
             self._bytes += size
             self._line_at = self._looked = end.end()
         self._looked = max(self._looked, length)
         return self._bytes + self._line(head, length)[0]
+
+    def _line_end(self, head: bytearray, length: int) -> re.Match[bytes] | None:
+        """The end of the current line, or of all lines that continue a payload."""
+        if self._in_payload and self._line_at < length and head[self._line_at] in b" \t":
+            if (end := _PAYLOAD_END.search(head, self._looked, length)) is not None:
+                return end
+            # The last byte may be a line break whose next line is yet to come.
+            self._looked = max(self._looked, length - 1)
+        return _LINE_BREAK.search(head, self._looked, length)
 
     def _line(self, head: bytearray, end: int) -> tuple[int, bool]:
         """What the current line counts for up to `end`, and whether it belongs to a payload header."""
@@ -224,19 +238,15 @@ def _parsed(raw: bytes) -> Request | Broken:
         text = raw.decode()
     except UnicodeDecodeError:
         return BAD_TEXT
-    first, *lines = _LINE_END.split(text)
-    # Each header with the lines that continue it. These are joined once: a value may have millions of them.
-    found: list[list[str]] = []
-    for line in lines:
-        if line[:1] in (" ", "\t") and found:
-            found[-1].append(line.strip(" \t"))
-        elif line.strip(" \t"):
-            found.append([line])
+    first, *rest = _LINE_END.split(text, maxsplit=1)
+    # Lines are joined before they become objects: a value may have millions of them.
+    lines = _LINE_END.split(_CONTINUED.sub(" ", rest[0])) if rest else []
+    found = [line for line in lines if line.strip(" \t")]
     if len(found) > PORT_HEADERS:
         return BAD_HEADER
     headers: dict[str, str] = {}
-    for parts in found:
-        name, colon, value = " ".join(parts).partition(":")
+    for line in found:
+        name, colon, value = line.partition(":")
         if not colon or not name.strip(" \t"):
             return BAD_HEADER
         try:
@@ -250,16 +260,24 @@ def unescaped(value: str) -> str:
     r"""A value as it was meant: \\ \n \r \t \b \f \uXXXX undone, of any other \c the c."""
     if "\\" not in value:
         return value
-    text = _ESCAPE.sub(_character, value)
-    # Two escapes may be the halves of one character above U+FFFF; a half alone raises.
-    return text.encode("utf-16", "surrogatepass").decode("utf-16") if _HALF.search(text) else text
+    # All of a kind at once: a function for each escape would take seconds for a value of the largest size.
+    text = value.replace("\\\\", _BACKSLASH)
+    for escape, char in _PLAIN.items():
+        text = text.replace(escape, char)
+    if "\\u" in text:
+        text = _UNICODE.sub(_character, text)
+    last = "\\" if text.endswith("\\") else ""
+    return text.replace("\\", "").replace(_BACKSLASH, "\\") + last
 
 
 def _character(match: re.Match[str]) -> str:
-    escape = match[1]
-    if len(escape) == 5:
-        return chr(int(escape[1:], 16))
-    return _PLAIN.get(escape, escape)
+    """A character by its number, or by its two halves; raises `UnicodeError` for a half alone."""
+    if match[3] is None:
+        return bytes.fromhex(match[1] + match[2]).decode("utf-16-be")
+    char = chr(int(match[3], 16))
+    if "\ud800" <= char <= "\udfff":
+        raise UnicodeError("half a character")
+    return char
 
 
 def reply_bytes(status: str, body: bytes = b"", headers: tuple[tuple[str, str], ...] = ()) -> bytes:

@@ -5,19 +5,19 @@ from itertools import chain
 from typing import Any, NoReturn, TypeVar
 
 import grpc
-from google.protobuf.message import DecodeError
 
 from ...core import commands as c
 from ...core import errors as e
 from ...core.access import Grant, confine
-from ...core.bounds import BATCH_JOBS, LOG_PAGE_ITEMS, PAGE_JOBS
+from ...core.bounds import LOG_PAGE_ITEMS, PAGE_JOBS
 from ...core.checks import check_command, check_json, check_whole, data_of
 from ...core.commands import Command
-from ...core.errors import BadInput, HoldfastError, TooLarge, Unauthenticated
+from ...core.errors import BadInput, HoldfastError, Unauthenticated
 from ...core.incoming import check_incoming
 from ...core.job import Body
 from ...core.queries import Query, ReadLog
 from ...proto.verbs import encode_error
+from ..asking import Decoding
 from ..guard import Guard, incidents
 from .lending import Lending
 
@@ -62,8 +62,10 @@ BODIES: dict[type[Command], Callable[[Any], Iterable[Body | None]]] = {
 class Caller:
     """The client at the other end of one call."""
 
-    def __init__(self, guard: Guard, lending: Lending, context: Any, *, loopback: bool) -> None:
-        self._guard, self.lending, self._loopback = guard, lending, loopback
+    def __init__(
+        self, guard: Guard, lending: Lending, decoding: Decoding, context: Any, *, loopback: bool
+    ) -> None:
+        self._guard, self.lending, self.decoding, self._loopback = guard, lending, decoding, loopback
         self._peer = str(context.peer()).rpartition(":")[0]
         given = dict(context.invocation_metadata() or ()).get("authorization", "")
         self.secret = given.removeprefix("Bearer ").strip() if isinstance(given, str) else None
@@ -72,17 +74,9 @@ class Caller:
         """What the client may do now; raises `Unauthenticated` or `RateLimited`."""
         return await self._guard.admit(self.secret or None, loopback=self._loopback, peer=self._peer)
 
-    async def check_token(self) -> None:
-        """Raise `Unauthenticated` unless the token holds, still: the client may have waited for long."""
-        await self._guard.grant(self.secret or None, loopback=self._loopback, peer=self._peer)
-
-
-def parse(kind: Any, raw: bytes) -> Any:
-    """A message as it came."""
-    try:
-        return kind.FromString(raw)
-    except DecodeError:
-        raise BadInput("message", f"{len(raw):,} bytes", needed=f"a {kind.DESCRIPTOR.name}") from None
+    async def check_token(self) -> Grant:
+        """What the token allows; raises `Unauthenticated` unless it holds, still, after a long wait."""
+        return await self._guard.grant(self.secret or None, loopback=self._loopback, peer=self._peer)
 
 
 def allowed(grant: Grant, asked: A, lending: Lending | None = None) -> A:
@@ -107,8 +101,6 @@ def allowed(grant: Grant, asked: A, lending: Lending | None = None) -> A:
 def _check_query(query: Query) -> None:
     if (limit := getattr(query, "limit", None)) is not None:
         check_whole("limit", limit, 0, LOG_PAGE_ITEMS if isinstance(query, ReadLog) else PAGE_JOBS)
-    if (job_ids := getattr(query, "job_ids", None)) is not None and len(job_ids) > BATCH_JOBS:
-        raise TooLarge("job_ids", f"{len(job_ids):,} ids", needed=f"at most {BATCH_JOBS:,}")
 
 
 def shown_error(error: BaseException) -> dict[str, str]:

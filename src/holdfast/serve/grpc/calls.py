@@ -3,13 +3,14 @@
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any
 
 import grpc
 from msgspec.structs import replace
 
 from ...core import commands as c
-from ...core.access import Grant
+from ...core.access import Grant, check_kind
 from ...core.bounds import DEFAULT_LEASE_MS, SECOND_MS
 from ...core.commands import Command
 from ...core.errors import BadInput, HoldfastError
@@ -20,7 +21,8 @@ from ...proto.messages import message
 from ...proto.verbs import BY_NAME, VERBS, Verb
 from ...queue import tracing
 from ..asking import Asking
-from .admission import Caller, abort, allowed, parse
+from .admission import Caller, abort, allowed
+from .decoding import decode, parse
 from .lending import Lending, Lent
 from .stream import MOST_WAIT_S
 
@@ -28,7 +30,7 @@ log = logging.getLogger("holdfast.serve")
 
 Call = Callable[[Any, Any], Awaitable[bytes]]
 MakeCaller = Callable[[Any], Caller]
-Read = Callable[[bytes], tuple[Command | Query, float]]
+Read = Callable[[bytes, Grant], tuple[Command | Query, float]]
 
 # How long the message of a call may take to arrive: 68 MB by a slow line.
 READ_S = 60.0
@@ -53,11 +55,16 @@ class Calls:
     def _call(self, verb: Verb, read: Read) -> Call:
         async def call(_requests: Any, context: Any) -> bytes:
             try:
-                # Before the message is read: a client without a token must not fill the memory.
+                # Before the message is read: a client without a token, or without the scope, must not fill
+                # the memory.
                 caller = self._caller(context)
                 grant = await caller.admit()
-                asked, wait_s = read(await _message(context))
-                reply = await self._ask(context, caller, grant, asked, wait_s)
+                check_kind(grant, verb.kind)
+                raw = await _message(context)
+                kept, wait_s = await caller.decoding.run(
+                    len(raw), partial(self._read, raw, read, grant, _traceparent(context))
+                )
+                reply = await self._ask(context, caller, grant, kept, wait_s)
                 encoded: bytes = verb.reply(**verb.encode_reply(reply)).SerializeToString()
                 return encoded
             except HoldfastError as error:
@@ -75,14 +82,19 @@ class Calls:
         for task in self._waiting:
             task.cancel()
 
-    async def _ask(
-        self, context: Any, caller: Caller, grant: Grant, asked: Command | Query, wait_s: float
-    ) -> Any:
+    def _read(
+        self, raw: bytes, read: Read, grant: Grant, traceparent: str | None
+    ) -> tuple[Command | Query, float]:
+        """What a message asks for, kept to what the client may do, and how long it waits. In any thread."""
+        asked, wait_s = read(raw, grant)
         if isinstance(asked, c.Add):
-            sent = dict(context.invocation_metadata() or ()).get("traceparent")
-            parent = tracing.traceparent_for(sent if isinstance(sent, str) else None)
-            asked = replace(asked, jobs=tracing.mark(asked.jobs, parent))
-        kept = allowed(grant, asked, self._lending)
+            jobs = tracing.mark(asked.jobs, tracing.traceparent_for(traceparent))
+            asked = replace(asked, jobs=jobs)
+        return allowed(grant, asked, self._lending), wait_s
+
+    async def _ask(
+        self, context: Any, caller: Caller, grant: Grant, kept: Command | Query, wait_s: float
+    ) -> Any:
         left_s = context.time_remaining()
         wait_s = min(wait_s, MOST_WAIT_S, MOST_WAIT_S if left_s is None else left_s)
         reply = await self._wait(context, kept, wait_s) if wait_s > 0 else await self._asking.ask_async(kept)
@@ -133,14 +145,19 @@ async def _message(context: Any) -> bytes:
     return raw
 
 
+def _traceparent(context: Any) -> str | None:
+    sent = dict(context.invocation_metadata() or ()).get("traceparent")
+    return sent if isinstance(sent, str) else None
+
+
 def _reads(verb: Verb) -> Read:
-    def read(raw: bytes) -> tuple[Command | Query, float]:
-        return verb.decode(parse(verb.request, raw)), 0.0
+    def read(raw: bytes, grant: Grant) -> tuple[Command | Query, float]:
+        return decode(verb, parse(verb.request, raw), grant), 0.0
 
     return read
 
 
-def _read_next(raw: bytes) -> tuple[Command, float]:
+def _read_next(raw: bytes, _grant: Grant) -> tuple[Command, float]:
     sent = parse(NextRequest, raw)
     claim = c.Claim(
         tasks=tuple(sent.tasks) or None,
@@ -151,7 +168,7 @@ def _read_next(raw: bytes) -> tuple[Command, float]:
     return claim, sent.wait_ms / SECOND_MS
 
 
-def _read_wait(raw: bytes) -> tuple[Command, float]:
+def _read_wait(raw: bytes, _grant: Grant) -> tuple[Command, float]:
     sent = parse(WaitRequest, raw)
     tenant = sent.tenant if sent.HasField("tenant") else None
     return c.Await(job_id=sent.job_id, tenant=tenant), sent.wait_ms / SECOND_MS

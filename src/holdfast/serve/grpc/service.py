@@ -10,6 +10,7 @@ import grpc
 from ...core.bounds import GRPC_REQUEST_BYTES
 from ...engine.connection import Connection
 from ...proto.messages import SERVICE
+from ..asking import Decoding
 from ..config import Tls
 from ..guard import Guard
 from ..service import DRAIN_S, ListenAddress, is_loopback, listen_error
@@ -62,7 +63,7 @@ class GrpcService:
         self.where = str(address)
         self._credentials = None if tls is None else _credentials(tls)
         self._loopback = is_loopback(address.host)
-        self._lending = Lending()
+        self._lending, self._decoding = Lending(), Decoding()
         self._calls = Calls(connection, self._caller, self._lending)
         self._streams: set[Stream] = set()
         self._standard = StandardServices(self._caller)
@@ -110,7 +111,7 @@ class GrpcService:
         return own | self._standard.handlers()
 
     def _caller(self, context: Any) -> Caller:
-        return Caller(self._guard, self._lending, context, loopback=self._loopback)
+        return Caller(self._guard, self._lending, self._decoding, context, loopback=self._loopback)
 
     def _stream(self, kind: type[Stream]) -> Callable[[Any, Any], Awaitable[None]]:
         async def serve(_requests: Any, context: Any) -> None:

@@ -2,7 +2,8 @@
 
 from collections import deque
 from collections.abc import Sequence
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
 from ...core import commands as c
 from ...core.access import Grant
@@ -10,7 +11,8 @@ from ...core.commands import Command
 from ...core.errors import BadInput, HoldfastError, TooLarge
 from ...proto.messages import Asks, Replies
 from ...proto.verbs import BY_FIELD, Verb
-from .admission import allowed, parse, shown_error
+from .admission import allowed, shown_error
+from .decoding import decode, parse
 from .lending import Lent
 from .stream import (
     MESSAGE_ASKS,
@@ -29,6 +31,15 @@ REPLY_BYTES = 128 * 1024 * 1024
 Note = tuple[int, Verb]
 
 
+class ReadAsk(NamedTuple):
+    """An ask of a message: what is to be run, or the error that is replied instead."""
+
+    number: int
+    wait_ms: int
+    verb: Verb | None
+    asked: Any
+
+
 class WorkerSession(Stream):
     """The session of a client."""
 
@@ -42,18 +53,14 @@ class WorkerSession(Stream):
 
     async def take(self, raw: bytes, grant: Grant) -> None:
         """Do what a message asks for."""
-        sent = parse(Asks, raw)
+        sent, asks = await self._caller.decoding.run(len(raw), partial(self._read_asks, raw, grant))
         self._tenant = grant.tenant
-        if len(sent.asks) > MESSAGE_ASKS:
-            raise TooLarge(
-                "asks", f"{len(sent.asks):,} asks", needed=f"at most {MESSAGE_ASKS:,} in a message"
-            )
         for number in sent.received:
             self.unreceived.pop(number, None)
         calls: list[Call] = []
-        for ask in sent.asks:
+        for ask in asks:
             try:
-                self._take(ask, grant, calls)
+                self._take(ask, calls)
             except HoldfastError as error:
                 self._put(ask.number, None, error)
         if calls:
@@ -63,13 +70,31 @@ class WorkerSession(Stream):
         if sent.HasField("listen"):
             self._listen(sent.listen)
 
-    def _take(self, ask: Any, grant: Grant, calls: list[Call]) -> None:
+    def _read_asks(self, raw: bytes, grant: Grant) -> tuple[Any, list[ReadAsk]]:
+        """A message and its asks, each kept to what the client may do. In any thread."""
+        sent = parse(Asks, raw)
+        if len(sent.asks) > MESSAGE_ASKS:
+            raise TooLarge(
+                "asks", f"{len(sent.asks):,} asks", needed=f"at most {MESSAGE_ASKS:,} in a message"
+            )
+        return sent, [self._read_ask(ask, grant) for ask in sent.asks]
+
+    def _read_ask(self, ask: Any, grant: Grant) -> ReadAsk:
         field = ask.WhichOneof("asked")
         if field is None:
-            raise BadInput("asked", None, needed="a command or query that this server knows")
+            error = BadInput("asked", None, needed="a command or query that this server knows")
+            return ReadAsk(ask.number, 0, None, error)
         verb = BY_FIELD[field]
-        asked = verb.decode(getattr(ask, field))
-        kept = allowed(grant, asked, self._caller.lending)
+        try:
+            asked = allowed(grant, decode(verb, getattr(ask, field), grant), self._caller.lending)
+        except HoldfastError as error:
+            asked = error
+        return ReadAsk(ask.number, ask.wait_ms, verb, asked)
+
+    def _take(self, ask: ReadAsk, calls: list[Call]) -> None:
+        verb, kept = ask.verb, ask.asked
+        if verb is None or isinstance(kept, HoldfastError):
+            raise kept
         if not isinstance(kept, Command):
             self.query(kept, (ask.number, verb))
             return

@@ -15,7 +15,7 @@ import grpc
 from msgspec.structs import replace
 
 from ...core import commands as c
-from ...core.access import Grant
+from ...core.access import Grant, check_kind
 from ...core.bounds import SECOND_MS
 from ...core.commands import Command
 from ...core.errors import HoldfastError, RateLimited, Unavailable
@@ -88,6 +88,9 @@ class Stream:
 
     # What a stream is made of
 
+    # Only clients that may ask for this may open it; None: all that have a token.
+    kind: type[Command] | None = None
+
     async def take(self, raw: bytes, grant: Grant) -> None:
         """Do what a message asks for."""
         raise NotImplementedError
@@ -112,7 +115,9 @@ class Stream:
         """Serve until the client ends the stream, is cut off, or the server is drained."""
         try:
             # Before anything is read: a client without a token must not fill the memory.
-            await self._caller.check_token()
+            grant = await self._caller.check_token()
+            if self.kind is not None:
+                check_kind(grant, self.kind)
         except HoldfastError as error:
             await abort(self._context, error)
         reading = asyncio.create_task(self._read())

@@ -1,6 +1,7 @@
 """`Work`: jobs for a worker in any language, as many as it grants credit for, and what it says of them."""
 
 from collections import deque
+from functools import partial
 from typing import Any
 
 from ...core import commands as c
@@ -10,7 +11,8 @@ from ...core.errors import BadInput, HoldfastError, LeaseLost, NotFound, TooLarg
 from ...core.job import Job, Place
 from ...proto.messages import FromWorker, ToWorker
 from ...proto.verbs import VERBS, encode_claimed
-from .admission import allowed, parse, shown_error
+from .admission import allowed, shown_error
+from .decoding import decode, parse
 from .stream import MESSAGE_ASKS, MESSAGE_BYTES, MESSAGE_REPLIES, MOST_WAIT_S, Call, Stream, weight_of
 
 # What a worker says of jobs, by the field of its message.
@@ -19,6 +21,8 @@ SAID = {"answers": VERBS[c.Answer], "extends": VERBS[c.Extend], "releases": VERB
 
 class Work(Stream):
     """The stream of a worker."""
+
+    kind = c.Claim
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
@@ -32,9 +36,7 @@ class Work(Stream):
 
     async def take(self, raw: bytes, grant: Grant) -> None:
         """Do what a message asks for."""
-        sent = parse(FromWorker, raw)
-        if (said := sum(len(getattr(sent, field)) for field in SAID)) > MESSAGE_ASKS:
-            raise TooLarge("answers", f"{said:,}", needed=f"at most {MESSAGE_ASKS:,} in a message")
+        sent, said = await self._caller.decoding.run(len(raw), partial(_read, raw, grant))
         if sent.HasField("start"):
             self._start(sent.start)
         if self._wanted is None:
@@ -45,9 +47,12 @@ class Work(Stream):
         for job_id in sent.received:
             self.unreceived.pop(job_id, None)
         calls: list[Call] = []
-        for field, verb in SAID.items():
-            for one in getattr(sent, field):
-                self._say(verb.decode(one), grant, calls)
+        for hold, asked in said:
+            self.unreceived.pop(hold.job_id, None)
+            if isinstance(asked, HoldfastError):
+                self._settle_hold(hold, asked)
+            else:
+                calls.append(Call(self.with_held(asked), self, hold))
         if calls:
             self.submit(calls)
         self._granted = allowed(grant, self._wanted)
@@ -58,15 +63,6 @@ class Work(Stream):
             raise BadInput("start", "given again", needed="in the first message only")
         lease_ms = start.lease_ms or DEFAULT_LEASE_MS
         self._wanted = c.Claim(tasks=tuple(start.tasks) or None, tenant=start.tenant, lease_ms=lease_ms)
-
-    def _say(self, asked: Any, grant: Grant, calls: list[Call]) -> None:
-        hold = asked.hold
-        self.unreceived.pop(hold.job_id, None)
-        try:
-            kept = allowed(grant, asked)
-            calls.append(Call(self.with_held(kept), self, hold))
-        except HoldfastError as error:
-            self._settle_hold(hold, error)
 
     def has_sent(self) -> None:
         """Claim again: the client has read what it got."""
@@ -139,3 +135,19 @@ class Work(Stream):
         self.unsent = weight_of(list(self._jobs)) + len(self._settled) - 1
         raw: bytes = ToWorker(jobs=jobs, settled=settled).SerializeToString()
         return raw, bool(jobs)
+
+
+def _read(raw: bytes, grant: Grant) -> tuple[Any, list[tuple[c.Hold, Any]]]:
+    """A message, and of each job what is said, kept to what the client may do, or an error. In any thread."""
+    sent = parse(FromWorker, raw)
+    if (count := sum(len(getattr(sent, field)) for field in SAID)) > MESSAGE_ASKS:
+        raise TooLarge("answers", f"{count:,}", needed=f"at most {MESSAGE_ASKS:,} in a message")
+    said: list[tuple[c.Hold, Any]] = []
+    for field, verb in SAID.items():
+        for one in getattr(sent, field):
+            asked = decode(verb, one, grant)
+            try:
+                said.append((asked.hold, allowed(grant, asked)))
+            except HoldfastError as error:
+                said.append((asked.hold, error))
+    return sent, said

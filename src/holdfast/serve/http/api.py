@@ -10,8 +10,10 @@ import msgspec
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
+from ...core import commands as c
+from ...core import handler as h
 from ...core import queries as q
-from ...core.access import Grant, confine
+from ...core.access import Grant, check_kind, confine
 from ...core.errors import HoldfastError, NotFound, Unavailable
 from . import documents, jobs, serverless, tokens
 from .events import Feeds, event_response, job_events
@@ -21,31 +23,32 @@ from .metrics import metrics
 from .openapi import document
 from .problems import bad_json, response_to, unexpected
 from .router import Router
-from .routes import BY_NAME, ROUTES, RoutePlan, plan_of, wire_fields
+from .routes import BY_NAME, ROUTES, Asked, RoutePlan, plan_of, wire_fields
 from .values import Name
 
 log = logging.getLogger("holdfast.serve")
 
 PLANS = tuple(plan_of(route) for route in (*ROUTES, *BY_NAME))
 
-# Paths that are more than one command, or have a form of their own.
-SPECIAL: tuple[tuple[str, str, Endpoint], ...] = (
-    ("POST", "/v1/jobs", jobs.add),
-    ("GET", "/v1/jobs", jobs.list_jobs),
-    ("GET", "/v1/jobs/{job_id}/data", jobs.get_data),
-    ("GET", "/v1/jobs/{job_id}/result", jobs.get_result),
-    ("GET", "/v1/jobs/{job_id}/children", jobs.list_children),
-    ("GET", "/v1/jobs/{job_id}/events", job_events),
-    ("POST", "/v1/tokens", tokens.create_token),
-    ("POST", "/jobber/queue", documents.queue_job),
-    ("POST", "/schedule/", documents.schedule_job),
-    ("PUT", "/schedule/{job_id}", documents.change_job),
-    ("DELETE", "/schedule/{job_id}", documents.unschedule_job),
-    ("POST", "/{client}/job/{type}/add", serverless.add_jobs),
-    ("POST", "/{client}/handler/add/{type}/add", serverless.set_handler),
-    ("GET", "/{client}/handler/get/{type}", serverless.get_handler),
-    ("POST", "/{client}/handler/del/{type}/delete", serverless.delete_handler),
-    ("DELETE", "/{client}/handler/del/{type}/delete", serverless.delete_handler),
+# Paths that are more than one command, or have a form of their own; and what a client must be allowed to ask
+# for before its body is read.
+SPECIAL: tuple[tuple[str, str, Endpoint, Asked], ...] = (
+    ("POST", "/v1/jobs", jobs.add, c.Add),
+    ("GET", "/v1/jobs", jobs.list_jobs, q.ListJobs),
+    ("GET", "/v1/jobs/{job_id}/data", jobs.get_data, q.GetData),
+    ("GET", "/v1/jobs/{job_id}/result", jobs.get_result, c.Await),
+    ("GET", "/v1/jobs/{job_id}/children", jobs.list_children, q.ListChildren),
+    ("GET", "/v1/jobs/{job_id}/events", job_events, q.GetJob),
+    ("POST", "/v1/tokens", tokens.create_token, c.CreateToken),
+    ("POST", "/jobber/queue", documents.queue_job, c.Add),
+    ("POST", "/schedule/", documents.schedule_job, c.Add),
+    ("PUT", "/schedule/{job_id}", documents.change_job, c.Update),
+    ("DELETE", "/schedule/{job_id}", documents.unschedule_job, c.Delete),
+    ("POST", "/{client}/job/{type}/add", serverless.add_jobs, c.Add),
+    ("POST", "/{client}/handler/add/{type}/add", serverless.set_handler, h.SetHandler),
+    ("GET", "/{client}/handler/get/{type}", serverless.get_handler, h.GetHandler),
+    ("POST", "/{client}/handler/del/{type}/delete", serverless.delete_handler, h.DeleteHandler),
+    ("DELETE", "/{client}/handler/del/{type}/delete", serverless.delete_handler, h.DeleteHandler),
 )
 
 
@@ -59,26 +62,33 @@ def application(exchange: Exchange) -> Router:
 
     endpoints = [
         *SPECIAL,
-        ("GET", "/v1/events", events),
-        *((p.route.method, p.route.path, _endpoint(p)) for p in PLANS),
+        ("GET", "/v1/events", events, q.GetOverview),
+        *((p.route.method, p.route.path, _endpoint(p), p.route.kind) for p in PLANS),
     ]
     router = Router()
     router.add("GET", "/healthz", _healthz(exchange))
     router.add("GET", "/metrics", _guarded(exchange, metrics))
     router.add("GET", "/v1/openapi.json", _openapi)
     # Those that begin with any name come last: the others need not be held against them.
-    for method, path, endpoint in sorted(endpoints, key=lambda one: one[1].startswith("/{")):
-        router.add(method, path, _guarded(exchange, endpoint))
+    for method, path, endpoint, kind in sorted(endpoints, key=lambda one: one[1].startswith("/{")):
+        router.add(method, path, _guarded(exchange, endpoint, kind))
     return router
 
 
-def _guarded(exchange: Exchange, endpoint: Endpoint) -> Callable[[Request], Awaitable[Response]]:
-    """Admit the client, then have the endpoint answer; whatever is refused is a problem."""
+def _guarded(
+    exchange: Exchange, endpoint: Endpoint, kind: Asked | None = None
+) -> Callable[[Request], Awaitable[Response]]:
+    """Admit the client, then have the endpoint answer; whatever is refused is a problem.
+
+    A client that may not ask for what the endpoint is about is refused before its body is read.
+    """
 
     async def answer(request: Request) -> Response:
         try:
             check_site(request)
             grant = await exchange.admit(request)
+            if kind is not None:
+                check_kind(grant, kind)
             return await endpoint(exchange, request, grant)
         except HoldfastError as error:
             return response_to(error)
@@ -99,10 +109,16 @@ def _endpoint(plan: RoutePlan) -> Endpoint:
     form, reply = form_of(route.kind), reply_form(route.kind)
 
     async def answer(exchange: Exchange, request: Request, grant: Grant) -> Response:
-        said = await _fields(exchange, request, plan)
+        has_body = route.method in ("POST", "PUT", "PATCH")
+        raw = await exchange.body(request) if has_body else b""
         path = {name: _checked(name, value) for name, value in request.path_params.items()}
+
+        def record() -> tuple[dict[str, Any], Any]:
+            said = _fields(request, plan, raw if has_body else None)
+            return said, read(route.kind, form.type(**wire_fields(plan, said, path)))
+
         try:
-            asked: Any = read(route.kind, form.type(**wire_fields(plan, said, path)))
+            said, asked = await exchange.decoding.run(len(raw), record)
         except TypeError as error:
             raise bad_json(error) from None
         wait_s = wait_s_of(said.get("wait")) if route.waits else 0.0
@@ -131,9 +147,8 @@ def _shown(plan: RoutePlan, write: Callable[[Any], Any] | None, found: Any, aske
     return respond({route.reply: value} if route.reply else value, route.status)
 
 
-async def _fields(exchange: Exchange, request: Request, plan: RoutePlan) -> dict[str, Any]:
+def _fields(request: Request, plan: RoutePlan, raw: bytes | None) -> dict[str, Any]:
     """The fields in the body, or in the query if the method has none; no body is an object without any."""
-    raw = await exchange.body(request) if plan.route.method in ("POST", "PUT", "PATCH") else None
     if plan.type is None:
         return {}
     said = read_query(request, plan.type) if raw is None else decode(raw or b"{}", plan.type)

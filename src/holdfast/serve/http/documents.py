@@ -12,12 +12,13 @@ from typing import Any
 from uuid import UUID
 
 import msgspec
+from msgspec import UNSET, Raw, UnsetType
 from starlette.requests import Request
 from starlette.responses import Response
 
 from ...core import commands as c
 from ...core.access import Grant
-from ...core.bounds import MAX_DURATION_MS
+from ...core.bounds import MAX_DURATION_MS, NAME_BYTES
 from ...core.errors import BadInput, NotFound, StoreError
 from ...core.ids import MAX_ID
 from .exchange import Exchange, mark_trace, respond
@@ -52,20 +53,18 @@ def id_of(text: str) -> int:
 
 async def queue_job(exchange: Exchange, request: Request, grant: Grant) -> Response:
     """Queue a job, as the document has it."""
-    body = _object(await exchange.body(request))
-    task = body.get("type")
+    body = _body(await exchange.body(request))
+    task = _value(body.type)
     if not isinstance(task, str) or not task.strip():
         raise Refusal(400, "BAD_INPUT", WRONG)
-    job_id = await _add(
-        exchange, request, grant, c.NewJob(task=task.strip(), data=_json(body.get("payload")))
-    )
+    job_id = await _add(exchange, request, grant, c.NewJob(task=task.strip(), data=body.data))
     return respond({"job-id": uuid_of(job_id)}, 201)
 
 
 async def schedule_job(exchange: Exchange, request: Request, grant: Grant) -> Response:
     """Schedule a job, a number of seconds from now."""
-    body = _object(await exchange.body(request))
-    task, after_s = body.get("job_type"), body.get("run_after_secs", 0)
+    body = _body(await exchange.body(request))
+    task, after_s = _value(body.job_type), _value(body.run_after_secs)
     if not isinstance(task, str) or not task.strip():
         raise Refusal(500, "BAD_INPUT", NO_TYPE)
     if (
@@ -74,17 +73,17 @@ async def schedule_job(exchange: Exchange, request: Request, grant: Grant) -> Re
         or not 0 <= after_s * 1000 <= MAX_DURATION_MS
     ):
         raise BadInput("run_after_secs", after_s, needed="seconds from now, 0 or more")
-    new = c.NewJob(task=task.strip(), data=_json(body.get("payload")), delay_ms=int(after_s * 1000))
+    new = c.NewJob(task=task.strip(), data=body.data, delay_ms=int(after_s * 1000))
     return respond({"job_id": str(await _add(exchange, request, grant, new))}, 201)
 
 
 async def change_job(exchange: Exchange, request: Request, grant: Grant) -> Response:
     """Give a scheduled job another payload."""
-    body = _object(await exchange.body(request))
-    if "payload" not in body:
+    body = _body(await exchange.body(request))
+    if body.payload is UNSET:
         raise Refusal(400, "BAD_INPUT", WRONG)
     job_id = id_of(request.path_params["job_id"])
-    await exchange.ask(grant, c.Update(job_id=job_id, data=_json(body["payload"])))
+    await exchange.ask(grant, c.Update(job_id=job_id, data=body.data))
     return Response(status_code=204)
 
 
@@ -103,16 +102,28 @@ async def _add(exchange: Exchange, request: Request, grant: Grant, new: c.NewJob
     return int(job_id)
 
 
-def _object(raw: bytes) -> dict[str, Any]:
+class SentJob(msgspec.Struct, frozen=True):
+    """A body of either system. Of a payload no objects are made: it is kept as it came, without blanks."""
+
+    type: Raw = Raw(b"null")
+    job_type: Raw = Raw(b"null")
+    run_after_secs: Raw = Raw(b"0")
+    payload: Raw | UnsetType = UNSET
+
+    @property
+    def data(self) -> str:
+        """The payload as data of a job."""
+        payload = b"null" if self.payload is UNSET else bytes(self.payload)
+        return msgspec.json.format(payload, indent=-1).decode()
+
+
+def _body(raw: bytes) -> SentJob:
     try:
-        found = msgspec.json.decode(raw, type=dict[str, Any])
+        return msgspec.json.decode(raw, type=SentJob)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         raise Refusal(400, "BAD_INPUT", WRONG) from None
-    return found
 
 
-def _json(value: Any) -> str:
-    try:
-        return msgspec.json.encode(value).decode()
-    except (ValueError, RecursionError) as error:
-        raise Refusal(400, "BAD_INPUT", WRONG) from error
+def _value(raw: Raw) -> Any:
+    """A name or a number; what is too long for either is none."""
+    return msgspec.json.decode(raw) if len(bytes(raw)) <= 6 * NAME_BYTES else None

@@ -17,16 +17,16 @@ from starlette.responses import Response
 from ...core import commands as c
 from ...core import queries as q
 from ...core.access import Grant, confine
-from ...core.bounds import HTTP_BUFFERED_BYTES, HTTP_WAIT_S
+from ...core.bounds import BATCH_JOBS, HTTP_BUFFERED_BYTES, HTTP_LINES, HTTP_WAIT_S, READ_AT_ONCE_BYTES
 from ...core.checks import check_command
-from ...core.errors import BadInput, HoldfastError
+from ...core.errors import BadInput, HoldfastError, TooLarge
 from ...core.incoming import check_incoming
 from ...engine.connection import Connection
 from ...engine.metrics import CommitMeter
 from ...queue import tracing
-from ..asking import Asking
+from ..asking import Asking, Decoding
 from ..guard import Guard, is_loopback_name
-from .forms import form_of
+from .forms import check_values, form_of
 from .problems import Refusal, bad_json
 
 T = TypeVar("T")
@@ -44,7 +44,7 @@ class Exchange:
 
     def __init__(self, connection: Connection, guard: Guard, *, loopback: bool, max_body_bytes: int) -> None:
         self.connection, self.guard, self.loopback = connection, guard, loopback
-        self._asking = Asking(connection)
+        self._asking, self.decoding = Asking(connection), Decoding()
         # The commits of this server, for its metrics.
         self.commits = CommitMeter()
         connection.measure(self.commits)
@@ -215,9 +215,18 @@ def wait_s_of(said: Any) -> float:
 def decode(raw: bytes, kind: Any) -> Any:
     """JSON as a form; a problem tells the path to what is wrong."""
     try:
+        if len(raw) > READ_AT_ONCE_BYTES and raw.count(b",") >= BATCH_JOBS:
+            check_values(raw, kind)
         return msgspec.json.decode(raw, type=kind)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise bad_json(error, kind) from None
+
+
+def lines_of(raw: bytes) -> list[bytes]:
+    """The lines of a body; counted first, because each empty one would become an object too."""
+    if (count := raw.count(b"\n")) > HTTP_LINES:
+        raise TooLarge("body", f"{count:,} lines", needed=f"at most {HTTP_LINES:,}; send several requests")
+    return raw.split(b"\n")
 
 
 def read_query(request: Request, kind: Any) -> Any:

@@ -19,13 +19,14 @@ from operator import attrgetter
 from typing import Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
 
 import msgspec
-from msgspec import UNSET, Raw, UnsetType
-from msgspec.structs import replace
+from msgspec import UNSET, Raw, UnsetType, inspect
+from msgspec.structs import astuple, replace
 
 from ...core import commands as c
 from ...core import queries as q
+from ...core.bounds import BATCH_JOBS, HTTP_VALUES
 from ...core.defaults import FOLLOWED, Defaults
-from ...core.errors import BadInput, as_fault
+from ...core.errors import BadInput, TooLarge, as_fault
 from ...core.ids import IdRange
 from ...core.job import Job
 from ...core.managing import RunSchedule
@@ -37,6 +38,8 @@ from .values import (
     Id,
     Name,
     Whole,
+    elements_type,
+    is_too_long,
     read_base64,
     read_bodies,
     read_body,
@@ -298,6 +301,79 @@ def define(name: str, parts: list[Part], doc: str, more: tuple[Any, ...] = ()) -
 
 def _or_unset(kind: Any) -> Any:
     return f"{kind} | UnsetType" if isinstance(kind, str) else Union[kind, UnsetType]  # noqa: UP007
+
+
+# Counting
+
+
+def check_values(raw: bytes, kind: Any) -> None:
+    """Raise `TooLarge` if a list in a body is too long, or the body has too many values beside data.
+
+    A decoder makes objects of all elements before it looks how many there are. Here reading stops at the
+    first that is too many.
+    """
+    try:
+        count = _count_values(raw, kind)
+    except msgspec.ValidationError as error:
+        if not is_too_long(error):
+            raise
+        where = str(error).partition(" - at `$.")[2].rstrip("`") or "list"
+        raise TooLarge(where, "longer", needed=f"at most {BATCH_JOBS:,} elements") from None
+    if count > HTTP_VALUES:
+        raise TooLarge("body", "more values", needed=f"at most {HTTP_VALUES:,} beside data")
+
+
+def _count_values(raw: bytes, kind: Any) -> int:
+    """The commas of an object that are not in data, or more than may be.
+
+    The data of a follow-up job is counted too: it is short.
+    """
+    outline = _outline_of(kind)
+    found, count, counted = msgspec.json.decode(raw, type=outline.type), raw.count(b","), 0
+    for name, inside in outline.inside.items():
+        value = getattr(found, name)
+        for part in [value] if isinstance(value, Raw) else astuple(value) if value else ():
+            text = b"" if part is UNSET else bytes(part)
+            if commas := text.count(b","):
+                own = 0 if inside is Raw else _count_values(text, inside)
+                count, counted = count - commas + own, counted + own
+                if counted > HTTP_VALUES:
+                    return counted
+    return count
+
+
+class _Outline(NamedTuple):
+    """The fields of a form that may be long, and what is in them: a form, or `Raw`, which is data."""
+
+    type: Any
+    inside: dict[str, Any]
+
+
+@cache
+def _outline_of(kind: Any) -> _Outline:
+    parts: list[Any] = []
+    inside: dict[str, Any] = {}
+    for field in inspect.type_info(kind).fields:  # type: ignore[attr-defined]
+        found = _bare(field.type)
+        is_list = isinstance(found, inspect.ListType)
+        of = _bare(found.item_type) if is_list else found
+        if is_list or isinstance(of, inspect.RawType | inspect.StructType):
+            part = elements_type() | None | UnsetType if is_list else Raw | UnsetType
+            parts.append((field.encode_name, part, UNSET))
+        if isinstance(of, inspect.RawType):
+            inside[field.encode_name] = Raw
+        elif isinstance(of, inspect.StructType) and of.cls is not kind:
+            inside[field.encode_name] = of.cls
+    return _Outline(msgspec.defstruct(f"{kind.__name__}Outline", parts), inside)
+
+
+def _bare(kind: Any) -> Any:
+    """A type without its description, and without null."""
+    if isinstance(kind, inspect.Metadata):
+        return _bare(kind.type)
+    if isinstance(kind, inspect.UnionType):
+        return _bare(next(one for one in kind.types if not isinstance(one, inspect.NoneType)))
+    return kind
 
 
 _TUPLES: dict[Any, tuple[str, tuple[str, ...]]] = {

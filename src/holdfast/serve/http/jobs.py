@@ -29,6 +29,7 @@ from .exchange import (
     Exchange,
     decode,
     header_of,
+    lines_of,
     mark_trace,
     read,
     read_query,
@@ -83,7 +84,11 @@ async def add(exchange: Exchange, request: Request, grant: Grant) -> Response:
     """Add a job, or of NDJSON one for each line."""
     raw = await exchange.body(request)
     many = _is_ndjson(header_of(request, b"content-type"))
-    news = list(mark_trace(request, await _read_lines(raw) if many else [_read_new(raw, 0)]))
+    if many:
+        found = await _read_lines(raw)
+    else:
+        found = [await exchange.decoding.run(len(raw), lambda: _read_new(raw, 0))]
+    news = list(mark_trace(request, found))
     key = header_of(request, KEY)
     if key is not None:
         ids = await _add_once(exchange, grant, news, key, hashlib.sha256(raw).hexdigest())
@@ -97,9 +102,9 @@ async def add(exchange: Exchange, request: Request, grant: Grant) -> Response:
 
 
 async def _read_lines(raw: bytes) -> list[c.NewJob]:
-    """The job of each line. Other requests have their turn meanwhile: millions of lines take a minute."""
+    """The job of each line. Other requests have their turn meanwhile."""
     news: list[c.NewJob] = []
-    for at, line in enumerate(raw.split(b"\n"), 1):
+    for at, line in enumerate(lines_of(raw), 1):
         if line.strip():
             news.append(_read_new(line, at))
         if at % READ_AT_ONCE == 0:

@@ -13,6 +13,7 @@ from urllib.parse import quote, unquote
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
+from ...core.bounds import HTTP_QUERY_FIELDS
 from .problems import Refusal, response_to
 
 # Smaller replies are sent as they are; larger ones than the second are compressed in a thread.
@@ -78,7 +79,10 @@ class Router:
         methods, fields = self._find(path, scope.get("raw_path") or b"", scope.get("root_path", ""))
         method = "GET" if scope["method"] == "HEAD" else scope["method"]
         scope["path_params"] = fields
-        if method in methods:
+        if scope.get("query_string", b"").count(b"&") > HTTP_QUERY_FIELDS:
+            text = f"the query has more than {HTTP_QUERY_FIELDS} fields"
+            response = response_to(Refusal(400, "BAD_INPUT", text))
+        elif method in methods:
             response = await methods[method](Request(scope, receive))
             if scope["method"] == "HEAD" and isinstance(response, StreamingResponse):
                 # Events have no end, and the next request on the connection would wait for it.

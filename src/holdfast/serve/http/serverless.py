@@ -22,7 +22,7 @@ from ...core.durations import iso
 from ...core.errors import BadInput
 from ...core.handler import DeleteHandler, GetHandler, Handler, RunnerOptions, SetHandler
 from ...core.lines import adds_of_lines, check_line_names
-from .exchange import Exchange, mark_trace, respond
+from .exchange import Exchange, lines_of, mark_trace, respond
 from .values import Id, Name
 
 # The document's names of what ours call otherwise.
@@ -67,7 +67,7 @@ async def add_jobs(exchange: Exchange, request: Request, grant: Grant) -> Respon
     tenant, task = _names(request)
     raw = await exchange.body(request)
     ids: list[int] = []
-    for command in adds_of_lines(tenant, task, raw.split(b"\n")):
+    for command in adds_of_lines(tenant, task, lines_of(raw)):
         ids += await exchange.ask(grant, replace(command, jobs=mark_trace(request, command.jobs)))
     return respond(AddedIds([str(job_id) for job_id in ids]), 201)
 

@@ -2,12 +2,14 @@
 
 from base64 import b64decode, b64encode
 from binascii import Error as Base64Error
+from functools import cache
 from typing import Annotated, Any
 
 import msgspec
 from msgspec import UNSET, Meta, Raw, UnsetType
+from msgspec.structs import astuple
 
-from ...core.bounds import NAME_BYTES
+from ...core.bounds import BATCH_JOBS, NAME_BYTES
 from ...core.checks import check_numbers
 from ...core.errors import BadInput
 from ...core.ids import MAX_ID
@@ -93,3 +95,26 @@ def write_ids(ids: Any) -> list[str]:
 def read_bodies(raws: Any) -> tuple[str, ...]:
     """Several JSON values as they were sent, as text."""
     return tuple(map(read_body, raws))
+
+
+@cache
+def elements_type() -> Any:
+    """A list whose decoder stops at the first element that is too many, as it does for no other type."""
+    fields: list[Any] = [(f"at{at}", Raw | UnsetType, UNSET) for at in range(BATCH_JOBS)]
+    return msgspec.defstruct("Elements", fields, array_like=True, forbid_unknown_fields=True)
+
+
+def is_too_long(error: msgspec.ValidationError) -> bool:
+    """Whether a list had too many elements."""
+    return "of at most length" in str(error)
+
+
+def decode_elements(raw: bytes) -> list[bytes] | None:
+    """The elements of a list as they are written; None: too many."""
+    try:
+        found = msgspec.json.decode(raw, type=elements_type())
+    except msgspec.ValidationError as error:
+        if is_too_long(error):
+            return None
+        raise
+    return [bytes(one) for one in astuple(found) if one is not UNSET]
