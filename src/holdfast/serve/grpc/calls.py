@@ -28,12 +28,15 @@ from .stream import MOST_WAIT_S
 
 log = logging.getLogger("holdfast.serve")
 
-Call = Callable[[Any, Any], Awaitable[bytes]]
+Call = Callable[[Any, Any], Awaitable[bytes | None]]
 MakeCaller = Callable[[Any], Caller]
 Read = Callable[[bytes, Grant], tuple[Command | Query, float]]
 
 # How long the message of a call may take to arrive: 68 MB by a slow line.
 READ_S = 60.0
+# A claim stops waiting so long before its deadline, at most half of its time, that its reply arrives before
+# the client gives up. Jobs that come in the last half of that are released.
+REPLY_S = 0.5
 NextRequest, WaitRequest = message("NextRequest"), message("WaitRequest")
 
 
@@ -50,10 +53,12 @@ class Calls:
         self._is_draining = False
         self.all: dict[str, Call] = {name: self._call(verb, _reads(verb)) for name, verb in BY_NAME.items()}
         self.all["Next"] = self._call(VERBS[c.Claim], _read_next)
+        # Those that send their reply themselves.
+        self.senders = ("Claim", "Next")
         self.all["Wait"] = self._call(VERBS[c.Await], _read_wait)
 
     def _call(self, verb: Verb, read: Read) -> Call:
-        async def call(_requests: Any, context: Any) -> bytes:
+        async def call(_requests: Any, context: Any) -> bytes | None:
             try:
                 # Before the message is read: a client without a token, or without the scope, must not fill
                 # the memory.
@@ -66,6 +71,9 @@ class Calls:
                 )
                 reply = await self._ask(context, caller, grant, kept, wait_s)
                 encoded: bytes = verb.reply(**verb.encode_reply(reply)).SerializeToString()
+                if verb.kind is c.Claim:
+                    await self._send_claimed(context, encoded, reply)
+                    return None
                 return encoded
             except HoldfastError as error:
                 await abort(context, error)
@@ -95,22 +103,38 @@ class Calls:
     async def _ask(
         self, context: Any, caller: Caller, grant: Grant, kept: Command | Query, wait_s: float
     ) -> Any:
-        left_s = context.time_remaining()
-        wait_s = min(wait_s, MOST_WAIT_S, MOST_WAIT_S if left_s is None else left_s)
+        left_s = _left_s(context)
+        reply_s = min(REPLY_S, left_s / 2) if isinstance(kept, c.Claim) else 0.0
+        wait_s = min(wait_s, MOST_WAIT_S, left_s - reply_s)
         reply = await self._wait(context, kept, wait_s) if wait_s > 0 else await self._asking.ask_async(kept)
         if isinstance(kept, c.ReserveIds) and grant.tenant is not None:
             self._lend(grant.tenant, reply)
         try:
             if wait_s > 0:
                 await caller.check_token()
-            if isinstance(kept, c.Claim) and context.cancelled():
-                # The client went away in the moment in which its jobs came.
+            if isinstance(kept, c.Claim) and (context.cancelled() or _left_s(context) < reply_s / 2):
+                # The client went away in the moment in which its jobs came, or is about to.
                 raise asyncio.CancelledError
         except BaseException:
             if isinstance(kept, c.Claim):
                 self._connection.release(one.job for one in reply)
             raise
         return reply
+
+    async def _send_claimed(self, context: Any, encoded: bytes, reply: list[c.Claimed]) -> None:
+        """Send claimed jobs, and release them if the client has gone before the call ended.
+
+        The message goes before the status, without which no client takes it: until then a client that goes is
+        noticed. What is on its way when it goes is not; docs/grpc.md says so.
+        """
+        try:
+            await context.write(encoded)
+            # A cancellation that has come in meanwhile is delivered by the next pass of the event loop.
+            await asyncio.sleep(0)
+        except BaseException:
+            self._connection.release((one.job for one in reply), was_sent=True)
+            # Also where it could not be written: there is nobody to tell.
+            raise asyncio.CancelledError from None
 
     async def _wait(self, context: Any, asked: Command | Query, wait_s: float) -> Any:
         """The reply to a claim or an Await; empty when the server is drained."""
@@ -131,6 +155,12 @@ class Calls:
         if tenant not in self._lent:
             self._lent[tenant] = self._lending.open(tenant)
         self._lent[tenant].add(ranges)
+
+
+def _left_s(context: Any) -> float:
+    """How long the client waits for the reply at the most, in seconds."""
+    left_s: float | None = context.time_remaining()
+    return float("inf") if left_s is None else left_s
 
 
 async def _message(context: Any) -> bytes:

@@ -102,7 +102,11 @@ class GrpcService:
     def _handlers(self) -> dict[str, Any]:
         found: dict[str, Any] = {
             # For clients these are unary: the server reads the one message after it has admitted the client.
-            name: grpc.stream_unary_rpc_method_handler(call)
+            name: (
+                grpc.stream_stream_rpc_method_handler(call)
+                if name in self._calls.senders
+                else grpc.stream_unary_rpc_method_handler(call)
+            )
             for name, call in self._calls.all.items()
         }
         for name, kind in STREAMS.items():

@@ -126,6 +126,8 @@ def _endpoint(plan: RoutePlan) -> Endpoint:
         found = await (exchange.wait(request, asking, None) if wait_s else asking)
         if route.waits and not wait_s:
             found = await exchange.unless_gone(request, found)
+        if route.kind is c.Claim:
+            exchange.release_unless_arrived(request, found or [])
         if isinstance(asked, q.PagedQuery):
             # In a thread: a page may have a thousand entries, and other requests must not wait for them.
             return await asyncio.to_thread(_shown, plan, reply.write, found, asked)

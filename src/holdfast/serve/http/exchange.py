@@ -37,6 +37,8 @@ JSON, NDJSON, EVENTS, BYTES = (
     "application/octet-stream",
 )
 _encode = msgspec.json.Encoder().encode
+# Under this name the connection takes what is to be done if the reply does not arrive.
+UNLESS_ARRIVED = "holdfast.unless_arrived"
 
 
 class Exchange:
@@ -133,6 +135,12 @@ class Exchange:
                 self.connection.release(one.job for one in found if isinstance(one, c.Claimed))
             raise
         return found
+
+    def release_unless_arrived(self, request: Request, claimed: list[c.Claimed]) -> None:
+        """Release the jobs of a reply that does not arrive; but those that must not run twice stay."""
+        if claimed and (unless_arrived := request.scope.get(UNLESS_ARRIVED)) is not None:
+            jobs = [one.job for one in claimed]
+            unless_arrived(lambda: self.connection.release(jobs, was_sent=True))
 
     async def _wait(self, request: Request, work: Awaitable[T], otherwise: T) -> T:
         task = asyncio.ensure_future(work)

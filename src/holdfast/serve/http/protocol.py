@@ -10,11 +10,14 @@ would cost more than looking.
 """
 
 import asyncio
+from collections.abc import Callable
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from ...core.bounds import HTTP_HEAD_BYTES
 from ...store.common.clock import monotonic_s
+from ..bedrock.receipt import arrived
+from .exchange import UNLESS_ARRIVED
 from .problems import TYPE, problem
 
 HEAD_S = 10.0
@@ -22,6 +25,8 @@ LEAST_BYTES_PER_S = 1_024
 WRITE_S = 30.0
 # How long a client that was refused may go on sending: hanging up at once would lose the reply.
 LINGER_S = 2.0
+# For so long after a reply a reset says that the client has not read it; and how often it is looked for.
+SURE_S, ARRIVAL_POLL_S = 5.0, 0.005
 _REASONS = {
     400: "Bad Request",
     408: "Request Timeout",
@@ -44,11 +49,16 @@ class LimitedProtocol(HttpToolsProtocol):
         # What has come since the last byte of a body: headers or trailers.
         self._head_bytes = self._body_bytes = 0
         self._is_head = self._is_refused = False
+        # Gives back what the reply has claimed, until it is known that the reply has arrived.
+        self._unsure: Callable[[], None] | None = None
+        self._is_unsure_sent, self._unsure_until_s = False, 0.0
         if len(self.connections) > self.most_connections:
             self._refuse(503, "CONNECTIONS", "there are too many connections; wait and connect again")
 
     def data_received(self, data: bytes) -> None:
-        """Bytes came."""
+        """Bytes came; a client that sends again has read the reply before."""
+        if self._is_unsure_sent:
+            self._unsure = None
         if self._is_refused or self.transport.is_closing():
             return
         if not self._begun_s:
@@ -62,6 +72,7 @@ class LimitedProtocol(HttpToolsProtocol):
         """A request begins, perhaps behind another in the same bytes."""
         self._begun_s, self._is_head = self._begun_s or monotonic_s(), True
         super().on_message_begin()
+        self.scope[UNLESS_ARRIVED] = self._do_unless_arrived  # type: ignore[literal-required]
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """A header came; one behind the body, a trailer, is dropped: it must not pass for a header."""
@@ -85,6 +96,58 @@ class LimitedProtocol(HttpToolsProtocol):
         """A request is whole."""
         self._begun_s, self._head_bytes = 0.0, 0
         super().on_message_complete()
+
+    # Replies that must arrive
+
+    def _do_unless_arrived(self, give_back: Callable[[], None]) -> None:
+        """Have this called if the reply that is sent next does not arrive at the client."""
+        if self.transport.is_closing():
+            give_back()
+            return
+        self._unsure, self._is_unsure_sent = give_back, False
+
+    def on_response_complete(self) -> None:
+        """A reply was written, which does not mean that it has arrived."""
+        self._is_unsure_sent, self._unsure_until_s = self._unsure is not None, monotonic_s() + SURE_S
+        super().on_response_complete()
+
+    def eof_received(self) -> bool:  # type: ignore[override]
+        """The client has closed its sending side: perhaps before it got the reply.
+
+        Linux tells of the end before it tells of a reset, so the connection stays until the reply is
+        acknowledged; but one with TLS, which cannot.
+        """
+        if self._unsure is None or not self._is_unsure_sent or monotonic_s() > self._unsure_until_s:
+            return False
+        if self.transport.get_extra_info("ssl_object") is None:
+            self._await_arrival(monotonic_s() + SURE_S)
+            return True
+        if not arrived(self.transport):
+            self._give_back()
+        return False
+
+    def _await_arrival(self, until_s: float) -> None:
+        state = arrived(self.transport)
+        if state is None and monotonic_s() < until_s:
+            self.loop.call_later(ARRIVAL_POLL_S, self._await_arrival, until_s)
+            return
+        if not state:
+            self._give_back()
+        self._unsure = None
+        self.transport.close()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The client is gone. A reset soon after the reply says that it has not read it."""
+        was_sent = self._is_unsure_sent and (exc is None or monotonic_s() > self._unsure_until_s)
+        if not was_sent or self.transport.get_write_buffer_size():
+            self._give_back()
+        self._unsure = None
+        super().connection_lost(exc)
+
+    def _give_back(self) -> None:
+        if self._unsure is not None:
+            self._unsure()
+            self._unsure = None
 
     def pause_writing(self) -> None:
         """The client does not read as fast as it is sent."""
