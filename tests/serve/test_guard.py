@@ -2,12 +2,14 @@
 
 import asyncio
 import random
+from contextlib import nullcontext
 
 import pytest
 
 from holdfast.core import commands as c
-from holdfast.core.access import EVERYTHING, Grant, Scope
-from holdfast.core.errors import NotFound, RateLimited, Unauthenticated, Unavailable, Unsettled
+from holdfast.core.access import EVERYTHING, Grant, Scope, confine
+from holdfast.core.errors import Forbidden, NotFound, RateLimited, Unauthenticated, Unavailable, Unsettled
+from holdfast.core.handler import Handler, SetHandler
 from holdfast.core.token import Token, hash_of, secret_of
 from holdfast.engine.store_connection import StoreConnection
 from holdfast.serve.bedrock.access import PortGuard
@@ -207,3 +209,18 @@ def test_clients_are_not_told_where_the_store_is(clock, caplog):
     assert f"incident {number}: Unavailable: {error}" in caplog.text
     other = NotFound("job", 5)
     assert incidents.report(other) is other
+
+
+def test_code_is_uploaded_over_loopback_only_where_nothing_confines_it(connection):
+    """A URL is no code. If clients on loopback need a token, they may come from other machines."""
+    python, url = (SetHandler(handler=Handler(task="t", lang=lang, body="x")) for lang in ("python", "http"))
+    secret, reason = secret_of("owner", bytes(24)), "nothing confines it"
+    connection.ask(
+        c.CreateToken(token=Token(name="owner", tenant=None, scopes=tuple(Scope), hash=hash_of(secret)))
+    )
+
+    for refused, always, loopback in ((True, False, False), (True, True, True), (False, False, True)):
+        grant = admit(Guard(connection, no_code=reason, always=always), secret, loopback=loopback)
+        assert confine(grant, url) == url
+        with pytest.raises(Forbidden, match=reason) if refused else nullcontext():
+            confine(grant, python)

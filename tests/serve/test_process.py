@@ -8,6 +8,8 @@ import socket
 import subprocess
 import sys
 import time
+import urllib.error
+import urllib.request
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -28,7 +30,7 @@ def command(*words):
 
 
 @contextmanager
-def server(folder, *words, shown="127.0.0.1", more=""):
+def server(folder, *words, shown="127.0.0.1", more="", before=""):
     """A server process, once it is ready, and its address."""
     process = subprocess.Popen(
         command("--bedrock", "127.0.0.1:0", *words),
@@ -40,7 +42,9 @@ def server(folder, *words, shown="127.0.0.1", more=""):
     try:
         assert process.stdout is not None
         line = process.stdout.readline()
-        match = re.fullmatch(rf"ready: job commands on {re.escape(shown)}:(\d+){re.escape(more)}\n", line)
+        match = re.fullmatch(
+            rf"ready: {before}job commands on {re.escape(shown)}:(\d+){re.escape(more)}\n", line
+        )
         assert match, (line, process.stderr.read() if process.stderr else "")
         yield process, ("127.0.0.1", int(match[1]))
     finally:
@@ -203,6 +207,30 @@ def test_beyond_loopback_each_request_shows_a_token(tmp_path):
         holdfast(tmp_path, "token", "revoke", "own")
         until(lambda: client.status("Ping", token=own) != "200 OK")
         assert client.status("Ping", token=own) == "401 Unauthorized"
+
+
+@pytest.mark.parametrize("trusted", [False, True])
+def test_other_machines_upload_no_code_to_a_server_that_cannot_confine_it(tmp_path, trusted):
+    """Unless it was told to trust them. It says at its start what handlers are for."""
+    token = holdfast(tmp_path, "token", "create", "own", "--tenant", "a", "--scope", "handlers")
+    (tmp_path / "runners.toml").write_text('isolation = "none"\n')
+    words = ("--http", "0.0.0.0:0", "--bedrock", "127.0.0.1:0", "--runners", "runners.toml")
+    more = ("--trust-uploads",) if trusted else ()
+    with server(tmp_path, *words, *more, before=r"http on 0\.0\.0\.0:(\d+), ") as (process, (_, port)):
+        body = json.dumps({"lang": "python", "body": "return 1"}).encode()
+        request = urllib.request.Request(f"http://127.0.0.1:{port}/v1/handlers/t", data=body, method="PUT")
+        request.add_header("Authorization", f"Bearer {token}")
+        request.add_header("Content-Type", "application/json")
+        try:
+            status, said = urllib.request.urlopen(request, timeout=SECONDS).status, ""
+        except urllib.error.HTTPError as error:
+            status, said = error.code, error.read().decode()
+        process.terminate()
+        log = process.communicate(timeout=SECONDS)[1]
+
+    assert (status // 100 == 2) is trusted
+    assert trusted or (status == 403 and "start it with --trust-uploads" in said)
+    assert "handlers: for code you trust only: limits and" in log
 
 
 def test_what_is_served_may_stand_in_a_file_or_in_the_environment(tmp_path, monkeypatch):

@@ -111,6 +111,13 @@ def _screen_read_log(grant: Grant, asked: q.ReadLog) -> q.ReadLog:
     return asked
 
 
+def _screen_handler(grant: Grant, asked: h.SetHandler) -> h.SetHandler:
+    """Refuse code where the server says so; a URL is none."""
+    if grant.no_code and asked.handler.lang != h.HTTP:
+        raise Forbidden(grant.no_code)
+    return asked
+
+
 def _screen_answer(_grant: Grant, asked: c.Answer) -> c.Answer:
     return asked if asked.held is None else replace(asked, held=None)
 
@@ -127,6 +134,7 @@ _SCREENS: dict[type, Callable[[Grant, Any], Any]] = {
     c.TrimLog: _screen_log,
     q.ReadLog: _screen_read_log,
     c.CreateToken: _screen_token,
+    h.SetHandler: _screen_handler,
 }
 # Where the scopes depend on more than the type. A worker updates the job that it holds, and looks whether it
 # is to stop.

@@ -19,6 +19,8 @@ from .job import Record
 from .queries import PagedQuery, Query
 
 _LANG = re.compile(r"[a-z][a-z0-9+._-]{0,31}")
+# The language of a handler that is a URL.
+HTTP = "http"
 SCRIPTS = ("before", "before_each", "body", "after_each")
 
 

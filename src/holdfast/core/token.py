@@ -47,6 +47,8 @@ class Grant(Record, frozen=True, kw_only=True):
     scopes: tuple[Scope, ...] = tuple(Scope)
     # The name of its token; "": a client over loopback without a token.
     name: str = ""
+    # Why it may upload no handlers that are code; "": it may, given the scope.
+    no_code: str = ""
 
 
 def is_token_name(name: str) -> bool:

@@ -34,6 +34,11 @@ NO_TOKEN = (
     "holdfast token create NAME --store {store}"
 )
 
+NO_UPLOADS = (
+    "this server takes handlers that are code only over loopback, because it cannot confine them: {reason}; "
+    "install bubblewrap, or start it with --trust-uploads"
+)
+
 
 class ServerApp:
     """The services of one process."""
@@ -73,7 +78,9 @@ class ServerApp:
     async def _serve(self, connection: Connection, ready: Callable[[list[str]], None]) -> None:
         await self._check_store(connection)
         await self._check_tokens(connection)
-        guard = Guard(connection, always=self._options.token_always, rate=self._options.rate)
+        options = self._options
+        no_code = await self._check_isolation() if options.handlers and is_shared(options.store) else ""
+        guard = Guard(connection, always=options.token_always, no_code=no_code, rate=options.rate)
         started: list[Service] = []
         upkeep: asyncio.Task[None] | None = None
         try:
@@ -110,8 +117,6 @@ class ServerApp:
         options, store = self._options, self._options.store
         found: list[Service] = [WorkerProcess(names, store=store, log=self._log) for names in options.workers]
         if options.handlers and is_shared(store):
-            isolation = await asyncio.to_thread(find_isolation, read_settings(options.runners))
-            self._log(f"handlers: {isolation.describe()}")
             found.append(
                 HandlerProcess(
                     connection,
@@ -123,6 +128,15 @@ class ServerApp:
                 )
             )
         return found
+
+    async def _check_isolation(self) -> str:
+        """Log how handlers are confined; returns why clients of other machines may upload none, or ""."""
+        settings = read_settings(self._options.runners)
+        isolation = await asyncio.to_thread(find_isolation, settings)
+        self._log(f"handlers: {isolation.describe()}")
+        if isolation.bwrap or self._options.trust_uploads:
+            return ""
+        return NO_UPLOADS.format(reason=isolation.reason)
 
     async def _check_store(self, connection: Connection) -> None:
         """Check that the store can be used, unless there is a journal to keep jobs meanwhile."""

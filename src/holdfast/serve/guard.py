@@ -65,12 +65,15 @@ class Guard:
         connection: Connection,
         *,
         always: bool = False,
+        no_code: str = "",
         rate: float = 0.0,
         clock: Callable[[], float] = monotonic_s,
     ) -> None:
         self._connection, self._clock = connection, clock
         # Whether clients over loopback need a token too.
         self.always = always
+        # Why clients of other machines may upload no handlers that are code; "": they may.
+        self.no_code = no_code
         self._rates = Rates(rate) if rate > 0 else None
         self._wrong = Rates(WRONG_SECRETS / WRONG_SECRETS_S, burst_s=WRONG_SECRETS_S)
         self._known: dict[str, Known] = {}
@@ -101,11 +104,16 @@ class Guard:
                 self._wrong.check(_network_of(peer), self._clock())
             token, now_ms = await self.find_token(name)
             if (grant := grant_of(token, secret, now_ms=now_ms)) is not None:
-                return grant
+                return self.restrict(grant, loopback=loopback)
         if peer:
             self._wrong.spend(_network_of(peer), self._clock())
             log.warning("refused a wrong token from %s, of the name %s", peer, name or "(none)")
         raise Unauthenticated(REFUSED)
+
+    def restrict(self, grant: Grant, *, loopback: bool) -> Grant:
+        """The same grant, without code where clients of other machines may not upload any."""
+        is_local = loopback and not self.always
+        return grant if is_local or not self.no_code else msgspec.structs.replace(grant, no_code=self.no_code)
 
     async def find_token(self, name: str) -> tuple[Token | None, int]:
         """The token of a name, or None, as of at most `FRESH_S` ago; and the time by the store's clock."""

@@ -31,6 +31,8 @@ JOB_FIELDS = (
 )
 
 WORKER = logging.getLogger("holdfast.worker")
+# The start of a warning about handlers that bubblewrap does not confine.
+TRUSTED_ONLY = "for code you trust only"
 
 
 class LogOptions(NamedTuple):

@@ -159,7 +159,8 @@ class Dashboard:
             raise Unauthenticated(REFUSED)
         if (token.expires_at and now_ms >= token.expires_at) or await self._ended.has(session):
             raise Unauthenticated(REFUSED)
-        return Grant(tenant=token.tenant, scopes=token.scopes, name=token.name)
+        grant = Grant(tenant=token.tenant, scopes=token.scopes, name=token.name)
+        return self._exchange.guard.restrict(grant, loopback=self._exchange.loopback)
 
     async def _view(self, request: Request, *, has_store: bool) -> View:
         grant, session = await self._admit(request)

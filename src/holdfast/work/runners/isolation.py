@@ -22,6 +22,7 @@ from msgspec.structs import replace
 
 from ...core.errors import BadInput
 from ...core.handler import RunnerOptions
+from ..logs import TRUSTED_ONLY
 from .cgroup import ContextCgroup, find_cgroup
 from .settings import SYSTEM_PATH, RunnerSettings, find_interpreters
 from .system_calls import filter_program
@@ -66,7 +67,7 @@ class Isolation(Struct, frozen=True, kw_only=True):
         """One line for the log of a worker."""
         user = "a user id for each context" if self.is_root else "the user id of the worker"
         if not self.bwrap:
-            return f"limits and {user}; network and files are open ({self.reason})"
+            return f"{TRUSTED_ONLY}: limits and {user}; network and files are open ({self.reason})"
         network = "open" if self.settings.network else "closed"
         limits = "limits by cgroups" if self.cgroup else "limits"
         return f"bubblewrap, {limits} and {user}; files closed, network {network}"

@@ -20,13 +20,14 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from ...core.errors import BadInput
+from ...core.handler import HTTP as HTTP
 from ...core.handler import RunnerOptions, check_options
 from ...queue.handlers import runner_options
 from .records import MOST_OPTIONS
 
 SYSTEM_PATH = "/usr/local/bin:/usr/bin:/bin"
 # Languages with a bootstrap, or without a process, and so with a meaning of their own.
-PYTHON, NODE, SHELL, HTTP = "python", "node", "shell", "http"
+PYTHON, NODE, SHELL = "python", "node", "shell"
 # What a handler may set for itself, and so what the operator may limit.
 LIMITS = (
     *("timeout", "cpu", "memory_mb", "output_kb", "open_files"),

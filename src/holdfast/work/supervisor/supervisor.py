@@ -11,6 +11,7 @@ interpreter lock, hangs or crashes never costs a lease.
 """
 
 import asyncio
+import logging
 import random
 import signal
 from collections import OrderedDict
@@ -25,7 +26,7 @@ from ...engine import joblog
 from ...store.common.clock import system_clock
 from ..executor.stored_handlers import handler_variables
 from ..health import Health
-from ..logs import WORKER
+from ..logs import TRUSTED_ONLY, WORKER
 from ..messages import CommandRequest, Hello, make_reply
 from ..options import WorkerOptions
 from ..scheduler import SchedulerSettings, make_scheduler
@@ -183,7 +184,9 @@ class Supervisor:
         tasks = counted(len(self._sources.tasks), "task")
         WORKER.info("ready: %s on %s, %s", tasks, ", ".join(self._sources.stores), at_once)
         for isolation in dict.fromkeys(queue.isolation for queue in hello.queues if queue.handlers):
-            WORKER.info("handlers: %s", isolation)
+            WORKER.log(
+                logging.WARNING if TRUSTED_ONLY in isolation else logging.INFO, "handlers: %s", isolation
+            )
         return True
 
     def _background(self) -> list[Coroutine[Any, Any, None]]:
