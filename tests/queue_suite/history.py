@@ -7,7 +7,15 @@ import pytest
 from holdfast.core import commands as c
 from holdfast.core import queries as q
 from holdfast.core.bounds import DAY_MS, HOUR_MS
-from holdfast.core.history import Bucket, GetHistory, TaskEnds, summed
+from holdfast.core.history import (
+    EVER_MS,
+    NAMED_TASKS,
+    TIERS,
+    Bucket,
+    GetHistory,
+    TaskEnds,
+    summed,
+)
 from holdfast.core.job import Place, State
 from holdfast.core.searching import DataMatch, ListTasks, SearchJobs
 from holdfast.engine import search
@@ -68,6 +76,69 @@ def test_history_is_kept_in_longer_buckets_for_longer(make_queue: MakeQueue, clo
         queue.connection.ask(c.Upkeep())
         asked = [GetHistory(task="a", span_ms=span_ms) for span_ms in (HOUR_MS, 60 * DAY_MS)]
         assert [len(ends(queue.connection.ask(one))) for one in asked] == [minutes, longer]
+
+
+def test_what_ended_since_ever_never_decreases(make_queue: MakeQueue) -> None:
+    """However many tasks come, and whichever is the busiest: a task that is listed stays so."""
+    queue = make_queue()
+    seen: dict[str, int] = {}
+
+    def end(*tasks: str) -> None:
+        queue.add_many([(task, {}) for task in tasks])
+        for task in tasks:
+            job = queue.next([task])
+            assert job is not None
+            job.done()
+
+    def check() -> None:
+        (ever,) = queue.connection.ask(GetHistory(span_ms=EVER_MS))
+        sums = {one.task: one.finished for one in ever.tasks}
+        assert {task for task in sums if task} >= {task for task in seen if task}
+        assert all(sums[task] >= seen[task] for task in seen), (sums, seen)
+        seen.update(sums)
+
+    for first in (0, 40, 80, 120):
+        end(*(f"t{n}" for n in range(first, first + 40)))
+        check()
+        queue.connection.ask(c.Upkeep())
+        check()
+    end(*["t159"] * 5, *["(others)"] * 3)
+    check()
+    queue.connection.ask(c.Upkeep())
+    check()
+
+    assert sum(seen.values()) == 168
+    (bucket,) = [one for one in queue.connection.ask(GetHistory(task="t1")) if one.tasks]
+    assert bucket.unlisted == 0
+
+
+def test_tasks_beyond_those_that_a_bucket_lists_are_told_as_unlisted() -> None:
+    """Not as zero: a reader can tell that some runs are missing."""
+    ends = [TaskEnds(task=f"t{n}", finished=n + 1) for n in range(NAMED_TASKS + 3)]
+    listed = TIERS[0].grown((), ends)
+
+    assert len(listed) == NAMED_TASKS + 1
+    assert listed[-1] == TaskEnds(finished=1 + 2 + 3)
+    assert TIERS[0].grown(listed, [TaskEnds(task="t0", finished=9)])[-1] == TaskEnds(finished=6 + 4)
+
+
+def test_a_parent_counts_once(make_queue: MakeQueue) -> None:
+    """When it has ended, not also when it waits for its children."""
+    queue = make_queue()
+    queue.add("parent", {})
+    parent = queue.next(["parent"])
+    assert parent is not None
+    parent.add("child", {})
+    parent.done()
+    child = queue.next(["child"])
+    assert child is not None
+    child.done()
+    again = queue.next(["parent"])
+    if again is not None:
+        again.done()
+
+    (bucket,) = [one for one in queue.connection.ask(GetHistory()) if one.tasks]
+    assert {one.task: one.finished + one.retried for one in bucket.tasks} == {"parent": 1, "child": 1}
 
 
 def test_a_tenant_has_its_own_history(make_queue: MakeQueue) -> None:

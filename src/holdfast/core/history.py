@@ -5,17 +5,19 @@
 Upkeep moves tallies into buckets; tallies not moved yet count as part of the last bucket.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from .bounds import DAY_MS, HOUR_MS, MAX_TIME_MS, MINUTE_MS, YEAR_MS
+from .bounds import DAY_MS, HOUR_MS, MAX_INDEX, MAX_TIME_MS, MINUTE_MS, YEAR_MS
 from .job import Record
 from .queries import Query
 
 # How many tasks a bucket lists, the busiest; the others are one sum without a name.
 NAMED_TASKS = 200
+# How many tasks have sums of their own since the store was created: the series of metrics.
+COUNTED_TASKS = 100
 
 
 # The kinds of tallies. RETRIED: a run ended and its job runs again. RUN_MS: the milliseconds that runs took.
@@ -58,22 +60,47 @@ class Bucket(Record, frozen=True, kw_only=True):
     start_ms: int
     step_ms: int
     tasks: tuple[TaskEnds, ...] = ()
+    # How many of all runs are of tasks that are not listed: perhaps of the one that was asked for.
+    unlisted: int = 0
 
 
 class Tier(NamedTuple):
-    """Buckets of one length, and how long they are kept. The keys of their rows begin with `name`."""
+    """Buckets of one length, and how long they are kept. The keys of their rows begin with `name`.
+
+    A bucket lists its `most` busiest tasks of tenants. If it is `fixed` it lists the first ones that ended,
+    and none leaves the list, so that no sum ever decreases; `merged`: as if all tenants were one.
+    """
 
     name: str
     step_ms: int
     kept_ms: int
+    most: int = NAMED_TASKS
+    fixed: bool = False
+    merged: bool = False
+
+    def grown(self, before: Sequence[TaskEnds], more: Iterable[TaskEnds]) -> tuple[TaskEnds, ...]:
+        """The list of a bucket after more runs have ended."""
+        more = [replace(one, tenant="") for one in more] if self.merged else more
+        if not self.fixed:
+            return summed((*before, *more), most=self.most)
+        named = dict.fromkeys((one.tenant, one.task) for one in before if one.task)
+        sums = {(one.tenant, one.task): one for one in summed((*before, *more), most=MAX_INDEX)}
+        rest = sums.pop(("", ""), None)
+        for key, ends in sums.items():
+            if key in named or len(named) < self.most:
+                named[key] = None
+            else:
+                rest = _add(rest or TaskEnds(), ends)
+        return (*(sums[key] for key in named), *(() if rest is None else (rest,)))
 
 
 TIERS = (
     Tier("m", MINUTE_MS, 3 * HOUR_MS),
     Tier("t", 10 * MINUTE_MS, 2 * DAY_MS),
     Tier("q", 6 * HOUR_MS, 60 * DAY_MS),
-    # One bucket with everything since the store was created.
-    Tier("a", MAX_TIME_MS, MAX_TIME_MS),
+    # One bucket with everything since the store was created: by tenant, and for all tenants together.
+    Tier("a", MAX_TIME_MS, MAX_TIME_MS, fixed=True),
+    Tier("g", MAX_TIME_MS, MAX_TIME_MS, most=COUNTED_TASKS, fixed=True, merged=True),
 )
 # A span that only the last tier covers.
 EVER_MS = YEAR_MS
@@ -83,7 +110,8 @@ class GetHistory(Query, frozen=True, kw_only=True):
     """Replies the buckets of the last `span_ms`, oldest first, including empty ones.
 
     The buckets are the shortest kept for that span. For more than sixty days the reply is one bucket, with
-    everything since the store was created. `tenant`: only its jobs.
+    everything since the store was created, and without a `tenant` as if all were one, named "". `tenant`:
+    only its jobs. Of very many tasks a bucket lists the busiest, and that one the first.
     """
 
     tenant: str | None = None
@@ -91,9 +119,10 @@ class GetHistory(Query, frozen=True, kw_only=True):
     span_ms: int = HOUR_MS
 
 
-def tier_for(span_ms: int) -> Tier:
+def tier_for(span_ms: int, tenant: str | None) -> Tier:
     """The tier with the shortest buckets that cover a span."""
-    return next((tier for tier in TIERS if tier.kept_ms >= span_ms), TIERS[-1])
+    found = next(tier for tier in TIERS if tier.kept_ms >= span_ms)
+    return TIERS[-1] if found.fixed and tenant is None else found
 
 
 def start_of(tier: Tier, at_ms: int) -> int:

@@ -5,6 +5,7 @@ from itertools import chain
 
 import msgspec
 
+from ..core.bounds import MAX_INDEX
 from ..core.history import (
     TIERS,
     Bucket,
@@ -44,9 +45,9 @@ def record(batch: Batch) -> None:
     kept = batch.rows_of(HISTORY, list(keys.values()))
     tallies = batch.txn.tallies()
     ends = ends_of(tallies)
-    for key in keys.values():
+    for tier, key in keys.items():
         before = _decode(kept[key]) if key in kept else ()
-        batch.rows[HISTORY, key] = _encode(summed((*before, *ends)))
+        batch.rows[HISTORY, key] = _encode(tier.grown(before, ends))
     batch.counts.move_tallies(tallies)
     for tier in [tier for tier, key in keys.items() if key not in kept]:
         _forget(batch, tier)
@@ -66,21 +67,40 @@ def _start_in(key: str) -> int:
 
 def get_history(txn: ReadTxn, query: GetHistory) -> list[Bucket]:
     """The buckets of a time; see `GetHistory`."""
-    tier = tier_for(query.span_ms)
+    tier = tier_for(query.span_ms, query.tenant)
     last = start_of(tier, txn.now_ms)
     count = min(max(query.span_ms // tier.step_ms, 1), MOST_BUCKETS)
     first = last - (count - 1) * tier.step_ms
-    found: dict[int, list[Sequence[TaskEnds]]] = {}
+    found: dict[int, list[Sequence[TaskEnds]]] = {last: []}
     after = f"{tier.name}{first:015d}"
     while page := txn.scan(HISTORY, after=after, prefix=tier.name, limit=500):
         for key, raw in page:
-            found.setdefault(_start_in(key), []).append(_wanted(query, _decode(raw)))
+            found.setdefault(_start_in(key), []).append(_decode(raw))
         after = page[-1][0]
-    found.setdefault(last, []).append(_wanted(query, ends_of(txn.tallies())))
+    found[last].append(_unmoved(txn, tier, found[last]))
     return [
-        Bucket(start_ms=start, step_ms=tier.step_ms, tasks=_joined(found.get(start, [])))
+        Bucket(
+            start_ms=start,
+            step_ms=tier.step_ms,
+            tasks=_joined([_wanted(query, ends) for ends in found.get(start, [])]),
+            unlisted=sum(one.ended for ends in found.get(start, []) for one in ends if not one.task),
+        )
         for start in range(first, last + 1, tier.step_ms)
     ]
+
+
+def _unmoved(txn: ReadTxn, tier: Tier, kept: list[Sequence[TaskEnds]]) -> Sequence[TaskEnds]:
+    """The tallies that are in no bucket yet.
+
+    In a bucket whose list is fixed, a new task counts by its name if there is room for all new ones. Else it
+    is left out until its runs are in the bucket, by name or as unlisted, so that no sum decreases.
+    """
+    ends = tier.grown((), ends_of(txn.tallies())) if tier.merged else ends_of(txn.tallies())
+    if not tier.fixed:
+        return ends
+    listed = {(one.tenant, one.task) for ends in kept for one in ends if one.task}
+    has_room = len(listed | {(one.tenant, one.task) for one in ends}) <= tier.most
+    return [one for one in ends if has_room or (one.tenant, one.task) in listed]
 
 
 def _wanted(query: GetHistory, ends: Sequence[TaskEnds]) -> Sequence[TaskEnds]:
@@ -95,4 +115,4 @@ def _wanted(query: GetHistory, ends: Sequence[TaskEnds]) -> Sequence[TaskEnds]:
 
 def _joined(parts: list[Sequence[TaskEnds]]) -> tuple[TaskEnds, ...]:
     """The sums of the rows of a bucket. One row has them already, and a month has a hundred such rows."""
-    return tuple(parts[0]) if len(parts) == 1 else summed(chain.from_iterable(parts))
+    return tuple(parts[0]) if len(parts) == 1 else summed(chain.from_iterable(parts), most=MAX_INDEX)

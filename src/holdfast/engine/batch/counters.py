@@ -60,7 +60,8 @@ class Counts(Struct, eq=False):
         self, changed: Iterable[int], before: Mapping[int, Job], after: Mapping[int, Job | None]
     ) -> None:
         """Count jobs that changed, and tally those of their runs that ended."""
-        changes, ends, done, running = self._changes, self.ends, Place.DONE, Place.RUNNING
+        changes, ends = self._changes, self.ends
+        done, running, paused = Place.DONE, Place.RUNNING, Place.PAUSED
         for job_id in changed:
             job, was = after[job_id], before[job_id] if job_id in before else None  # noqa: SIM401
             if was is not None:
@@ -74,6 +75,9 @@ class Counts(Struct, eq=False):
                 continue
             if job.place is done:
                 key, ended_at = (job.tenant, job.task, job.ended), job.finished_at
+            elif job.place is paused:
+                # Its run ended, but it goes on after its children: it is counted when it has ended.
+                continue
             elif was is not None and was.place is running and job.outcome is not was.outcome:
                 # It runs again: a repeat, or another attempt.
                 outcome = job.outcome

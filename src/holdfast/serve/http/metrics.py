@@ -92,11 +92,13 @@ def _labels(overview: q.Overview) -> dict[str, str]:
 
 
 def _ends(ever: Bucket) -> dict[str, TaskEnds]:
-    """What ended by label: of all tenants together, in the order of how busy they are."""
-    labels = _named(one.task for one in ever.tasks if one.task)
+    """What ended by label. The store lists the same tasks for ever, so that no series decreases.
+
+    A task that is named like the others is one of them.
+    """
     found: dict[str, list[TaskEnds]] = {}
     for one in ever.tasks:
-        found.setdefault(labels.get(one.task, OTHERS), []).append(one)
+        found.setdefault(one.task or OTHERS, []).append(one)
     fields = (*OUTCOMES, "run_ms")
     return {
         label: TaskEnds(**{field: sum(getattr(one, field) for one in ends) for field in fields})

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from operator import attrgetter
 
 from ....core.bounds import DAY_MS, HOUR_MS
+from ....core.counting import counted
 from ....core.history import Bucket, GetHistory, TaskEnds, summed
 from .. import charts, parts
 from ..markup import Markup, el
@@ -32,7 +33,15 @@ async def card(view: View) -> Markup:
         label=f"Runs that ended, in the last {span}: {sums}",
         unit=f"in {parts.span(drawn[0].step_ms)}" if drawn else "",
     )
-    return parts.card("Throughput", chart, aside=el("nav", links, class_="spans", aria_label="Span"))
+    note = None if view.tenant is None else unlisted_note(found)
+    return parts.card("Throughput", chart, note, aside=el("nav", links, class_="spans", aria_label="Span"))
+
+
+def unlisted_note(found: Sequence[Bucket]) -> Markup | None:
+    """That runs are missing of tasks of which, among very many, no number of their own is kept."""
+    count = sum(bucket.unlisted for bucket in found)
+    text = f"{counted(count, 'run')} of tasks that were not among the busiest: of which tasks is not known."
+    return el("p", text, class_="note") if count else None
 
 
 def _sums(found: Sequence[Bucket], name: str) -> list[int]:

@@ -43,7 +43,7 @@ async def jobs(view: View) -> PageOrResponse:
     body = join(
         parts.heading("Jobs"),
         _search_box(view, text),
-        _tabs(view, search, _count(counts)),
+        _tabs(view, search, _count(counts, search)),
         _list(view, search, found),
     )
     return Page(title="Jobs", body=body, section="jobs")
@@ -67,8 +67,10 @@ async def find(view: View, search: JobSearch) -> JobPage:
     return found
 
 
-def _count(counts: list[tuple[q.CountKey, int]]) -> dict[str, int]:
-    """How many jobs each tab has, by what is kept: of a task and a tenant, not of other words."""
+def _count(counts: list[tuple[q.CountKey, int]], search: JobSearch) -> dict[str, int]:
+    """How many jobs each tab has; none where the search has more words than counts are kept by."""
+    if search.data or not search.words.keys() <= {"task", "tenant", "state"}:
+        return {}
     found = {tab: sum(n for key, n in counts if _is_in(key, how)) for tab, how in TABS.items() if tab}
     found[""] = sum(n for tab, n in found.items() if tab not in ("finished", "cancelled"))
     return found
@@ -102,7 +104,7 @@ def _tabs(view: View, search: JobSearch, counts: dict[str, int]) -> Markup:
         el(
             "a",
             el("span", label),
-            el("b", parts.number(counts[tab])),
+            el("b", parts.number(counts[tab])) if counts else None,
             href=view.url("/jobs", q=search.with_tab(tab).text or None),
             aria_current="page" if tab == search.tab else None,
             class_=tab or "all",

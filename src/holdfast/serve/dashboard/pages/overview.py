@@ -99,7 +99,7 @@ def _count(count: int) -> Markup:
 
 def _running(view: View, found: q.Overview) -> Markup:
     if not found.running:
-        return parts.card("Running", parts.empty("Nothing runs", "Jobs that run now are shown here."))
+        return parts.card("Running", rows.no_running(view, found))
     table = parts.table(
         ("Job", "Task", "Since", "Progress"),
         [
@@ -121,18 +121,18 @@ def _workers(view: View, found: q.Overview) -> Markup:
         hint = join("Start one: ", el("code", "holdfast worker app:queue"))
         return parts.card("Workers", parts.empty("No worker is alive", hint))
     table = parts.table(
-        ("Worker", "Running", "Done", "Since"),
+        ("Worker", "Running then", "Last seen", "Since"),
         [
             (
                 user_text(one.name),
                 parts.number(one.running),
-                parts.number(one.done),
+                parts.moment(one.said_at, found.now_ms),
                 parts.moment(one.started_at, found.now_ms),
             )
             for one in found.workers[:SHOWN_JOBS]
         ],
         caption="Workers that are alive",
-        right=("Running", "Done"),
+        right=("Running then",),
     )
     return parts.card("Workers", table, aside=el("a", "All", href=view.url("/workers")))
 

@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 from msgspec.structs import replace
 
 from ....core import queries as q
+from ....core.counting import counted
 from ....core.job import Job
 from ....core.searching import JobPage, SearchJobs
 from .. import parts
@@ -72,6 +73,15 @@ def progress(job: Job) -> Markup | None:
         parts.bar(job.progress.fraction, f"Progress {part}"),
         el("span", part, " ", user_text(job.progress.note), class_="note"),
     )
+
+
+def no_running(view: View, found: q.Overview) -> Markup:
+    """What stands where no running job is shown."""
+    count = sum(counts.get("RUNNING", 0) for counts in found.tasks.values())
+    if not count:
+        return parts.empty("Nothing runs", "Jobs that run now are shown here.")
+    link = el("a", "See them", href=view.url("/jobs", q="state:running"))
+    return parts.empty(f"{counted(count, 'job')} running", link)
 
 
 def why_failed(job: Job) -> str:

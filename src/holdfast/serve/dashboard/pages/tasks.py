@@ -2,7 +2,7 @@
 
 from ....core import queries as q
 from ....core.bounds import HOUR_MS
-from ....core.history import GetHistory, TaskEnds
+from ....core.history import Bucket, GetHistory, TaskEnds
 from ....core.searching import ListTasks, TaskState
 from .. import parts
 from ..layout import form
@@ -24,7 +24,8 @@ async def tasks(view: View) -> Page:
     lead = "Rate, failed share and mean run are of the last hour." if found else None
     body = join(
         parts.heading("Tasks", lead=lead),
-        _table(view, found, pauses, history.by_task(buckets)),
+        _table(view, found, pauses, buckets),
+        history.unlisted_note(buckets),
         rows.turn(view, "/tasks", following, after="after_task", after_tenant="after_tenant"),
     )
     return Page(title="Tasks", body=body, section="tasks")
@@ -34,20 +35,26 @@ def _table(
     view: View,
     found: list[TaskState],
     pauses: list[q.Paused],
-    ends: dict[tuple[str, str], TaskEnds],
+    buckets: list[Bucket],
 ) -> Markup:
     if not found:
         return parts.empty("No tasks yet", "A task is listed here once it has a job.")
-    listed = [_row(view, one, pauses, ends.get((one.tenant, one.task), TaskEnds())) for one in found]
+    ends, is_complete = history.by_task(buckets), not any(bucket.unlisted for bucket in buckets)
+    listed = []
+    for one in found:
+        known = ends.get((one.tenant, one.task), TaskEnds() if is_complete else None)
+        listed.append(_row(view, one, pauses, known, "" if is_complete else "≥ "))
     head = ("Task", "Waiting", "Oldest waits", "Scheduled", "Running", "Failed")
     return parts.table(
         (*head, "Ended/h", "Failed share", "Mean run", ""), listed, caption="Tasks", right=NUMBERS
     )
 
 
-def _row(view: View, one: TaskState, pauses: list[q.Paused], ends: TaskEnds) -> tuple[object, ...]:
+def _row(
+    view: View, one: TaskState, pauses: list[q.Paused], ends: TaskEnds | None, least: str
+) -> tuple[object, ...]:
+    """The cells of a task; `ends` None: it is not known how its runs ended. `least` is "≥ " if in part."""
     paused = rows.pauses_of(pauses, one.tenant, one.task)
-    runs = ends.finished + ends.failed + ends.retried
     name = join(
         parts.task_link(view, one.task, one.tenant),
         parts.tenant_note(one.tenant),
@@ -61,10 +68,20 @@ def _row(view: View, one: TaskState, pauses: list[q.Paused], ends: TaskEnds) -> 
         parts.number(one.scheduled),
         parts.number(one.running),
         failed,
-        parts.number(ends.finished + ends.failed + ends.cancelled),
+        *_ended(ends, least),
+        _pauses(view, one, paused) if view.can_manage else None,
+    )
+
+
+def _ended(ends: TaskEnds | None, least: str) -> tuple[str, str, str]:
+    """How many runs ended, the share that failed, and their mean time."""
+    if ends is None:
+        return "not known", "not known", "not known"
+    runs = ends.finished + ends.failed + ends.retried
+    return (
+        least + parts.number(ends.finished + ends.failed + ends.cancelled),
         f"{(ends.failed + ends.retried) / runs:.1%}" if runs else "–",
         parts.span(ends.run_ms // runs) if runs else "–",
-        _pauses(view, one, paused) if view.can_manage else None,
     )
 
 

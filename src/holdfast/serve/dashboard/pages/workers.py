@@ -47,17 +47,17 @@ def _table(view: View, found: list[Worker]) -> Markup:
             f"{one.processes} × {one.threads}",
             parts.number(one.running),
             parts.number(one.done),
-            parts.moment(one.started_at, view.now_ms),
             parts.moment(one.said_at, view.now_ms),
+            parts.moment(one.started_at, view.now_ms),
             _stop(view, one) if view.can_manage and not one.stopping else None,
         )
         for one in found
     ]
     return parts.table(
-        ("Worker", "Tasks", "Processes × threads", "Running", "Done", "Started", "Last seen", ""),
+        ("Worker", "Tasks", "Processes × threads", "Running then", "Done then", "Last seen", "Started", ""),
         listed,
         caption="Workers",
-        right=("Running", "Done"),
+        right=("Running then", "Done then"),
     )
 
 
@@ -78,7 +78,7 @@ def _tasks(one: Worker) -> Markup:
 
 def _running(view: View, found: q.Overview) -> Markup:
     if not found.running:
-        return parts.card("Running jobs", parts.empty("Nothing runs", "Jobs that run now are shown here."))
+        return parts.card("Running jobs", rows.no_running(view, found))
     listed = [
         (
             parts.job_link(view, job.id),
