@@ -292,6 +292,7 @@ def test_many_jobs_are_made_in_order(client):
         ('[{"name":"x"}, {"name":null}]', "402 Missing name"),
         ('[{"name":"x"}, {"name":"y", "data":null}]', NO_OBJECT),
         ('[{"name":"x"}, {"name":"y", "data":[]}]', NO_OBJECT),
+        ('[{"name":"x"}, {"name":"y", "data":{"a":1e400}}]', NO_OBJECT),
         ('[{"name":"x"}, {"name":"y", "jobPriority":null}]', PRIORITY),
         ('[{"name":"x"}, {"name":"y", "repeat":null}]', "402 Malformed repeat"),
         ('[{"name":"x"}, {"name":"y", "retryAfter":null}]', "402 Malformed retryAfter"),

@@ -19,7 +19,7 @@ from ...core.bounds import (
     PORT_MOST_WAIT_MS,
     PORT_WAIT_MS,
 )
-from ...core.checks import check_name
+from ...core.checks import check_name, check_numbers
 from ...core.errors import BadInput
 from ...core.glob import is_wild
 from ...core.ids import MAX_ID
@@ -273,7 +273,8 @@ def data(headers: Headers, *, most: int = DATA_BYTES) -> DataHeader | None:
         raise malformed("data")
     try:
         found = msgspec.json.decode(text, type=DataFlags)
-    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        check_numbers("data", text)
+    except (msgspec.DecodeError, UnicodeError, RecursionError, BadInput):
         raise PortRefusal("402 Data is not a valid JSON Object") from None
     mock, delete = found.mockRequest, found.delete
     said = DataHeader(
