@@ -1,6 +1,8 @@
 """`holdfast purge`, `doctor` and `completion`, and the words around all commands."""
 
 import json
+import sqlite3
+from contextlib import closing
 
 import click
 import pytest
@@ -64,6 +66,26 @@ def test_what_is_worth_knowing_is_noted(shell):
     assert "1 job FAILED" in out
     assert "1 job past the lease" in out
     assert "paused: task a" in out
+
+
+def test_a_restored_backup_is_noted_and_made_fit_for_use(shell):
+    """Its claims rise above those that were used since the backup."""
+    with shell.queue(clock=lambda: system_clock() - 7_200_000) as earlier:
+        job_id = earlier.add("a").id
+        with closing(sqlite3.connect(shell.file)) as source:
+            source.execute("VACUUM INTO 'backup.db'")
+        last = earlier.next(renew=False).claim
+    (shell.folder / "backup.db").replace(shell.file)
+
+    assert "last used 2h ago, by a process that did not close it: if" in shell.ok("doctor").out
+    said = shell.ok("restored", shell.file)
+
+    assert said.out == "claim numbers and ids go on above all that were used before\n"
+    assert shell.ok("restored", "--json").record == {"restored": True}
+    assert "last used" not in shell.ok("doctor").out
+    assert shell.ok("show", job_id, "--json").record["claim"] > last
+    assert "not that of a server" in shell.refused("restored", "grpc://127.0.0.1:1", code=2)
+    assert "no store" in shell.refused("restored", "other.db", code=5)
 
 
 def test_a_task_that_no_live_worker_runs_is_noted(shell):
@@ -134,7 +156,7 @@ def completions(*words: str) -> list[str]:
 
 def test_commands_options_tasks_and_schedules_are_completed(shell):
     """The latter two from the store, if there is one."""
-    assert completions("re") == ["requeue", "retention", "resume"]
+    assert completions("re") == ["requeue", "retention", "resume", "restored"]
     assert completions("jobs", "--st") == ["--state", "--stuck", "--store"]
     assert [word.upper() for word in completions("jobs", "--state", "FA")] == ["FAILED"]
     assert completions("jobs", "--task", "") == []

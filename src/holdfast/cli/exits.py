@@ -55,6 +55,7 @@ MEANINGS = {
 _STORE_OF = {
     "worker": "--store, or the address in your module",
     "move": "FROM",
+    "restored": "URL",
 }
 # Options of such servers in other programs.
 _LISTEN_OPTIONS = ("--port", "-p", "--host", "--bind", "--listen", "--address")

@@ -254,8 +254,7 @@ class IdMaker:
         }
         if held is None or held.number not in kept or kept[held.number].token != held.lease.token:
             number = free_number(kept, now_ms, numbers)
-            taken = kept.get(number)
-            floor = ids.tick_at(taken.ids_until_ms) if taken else 0
+            floor = ids.tick_at(first_free_ms(kept, number))
             token = os.urandom(8).hex()
         else:
             number, floor, token = held.number, held.floor, held.lease.token
@@ -264,6 +263,11 @@ class IdMaker:
         self.rows[SYSID, str(number)] = msgspec.json.encode(lease)
         self.held = OwnSysid(number, lease, floor, ids.tick_at(lease.ids_until_ms))
         return self.held
+
+
+def first_free_ms(held: dict[int, Sysid], number: int) -> int:
+    """From when on the next holder of a sysid makes ids, by its row and, after a restore, by the port's."""
+    return max((held[one].ids_until_ms for one in (number, ids.PORT_SYSID) if one in held), default=0)
 
 
 def free_number(held: dict[int, Sysid], now_ms: int, numbers: range) -> int:

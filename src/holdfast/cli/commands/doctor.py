@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ...core.bounds import MINUTE_MS, PAGE_JOBS
+from ...core.bounds import HOUR_MS, MINUTE_MS, PAGE_JOBS
 from ...core.counting import counted
 from ..exits import Exit
 from ..output import emit, progress, say, span
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 # Smaller differences between clocks are not reported.
 AHEAD_MS = MINUTE_MS
+# How long ago a store was last used, without being closed, before it may be a backup.
+UNCLOSED_MS = HOUR_MS
 # Up to this many jobs are counted without --full.
 COUNTED = 100_000
 
@@ -116,7 +118,21 @@ def _notes(queue: "Queue") -> list[str]:
     if stuck:
         notes.append(f"{counted(stuck, 'job')} past the lease, or without one: holdfast jobs --stuck")
     notes += [f"paused: {pause_text(one)}; holdfast resume undoes it" for one in paused(queue)]
-    return [*notes, *_unknown_tasks(queue)]
+    return [*notes, *_unclosed(queue), *_unknown_tasks(queue)]
+
+
+def _unclosed(queue: "Queue") -> list[str]:
+    """A store that was in use when it was last written, long ago: it may be a restored backup."""
+    from ...engine.commands.restoring import last_used_ms
+    from ...engine.store_connection import StoreConnection
+
+    if not isinstance(queue.connection, StoreConnection):
+        return []
+    used_ms, now = queue.connection.engine.read(last_used_ms), now_ms(queue)
+    if used_ms is None or now - used_ms < UNCLOSED_MS:
+        return []
+    text = "if this is a restored backup, run holdfast restored before you start any process"
+    return [f"last used {span(now - used_ms)} ago, by a process that did not close it: {text}"]
 
 
 def _unknown_tasks(queue: "Queue") -> list[str]:

@@ -7,7 +7,7 @@ from ...core import ids
 from ...core.kinds import SYSID
 from ...core.sysid import TakenSysid, TakeSysid
 from ..batch.batch import Batch
-from ..sysid import Sysid, free_number
+from ..sysid import Sysid, first_free_ms, free_number
 
 # A journal that ends keeps its sysid, to start without the store next time, while at most this part is taken.
 KEPT_PART = 4
@@ -21,9 +21,7 @@ def take_sysid(batch: Batch, command: TakeSysid) -> TakenSysid:
         return _take_back(batch, kept, own, command)
     number = free_number(kept, batch.now_ms, _numbers(batch)) if own is None else own
     # Up to where the holder before has made ids, also in the reply to a repeated command.
-    from_ms = 0
-    if before := kept.get(number):
-        from_ms = before.ids_until_ms if own is None else before.ids_from_ms
+    from_ms = first_free_ms(kept, number) if own is None else kept[own].ids_from_ms
     until_ms = max(batch.now_ms, from_ms) + command.for_ms
     if own is not None:
         until_ms = max(until_ms, kept[own].ids_until_ms)

@@ -21,6 +21,7 @@ from ..batch import notes, task_defaults
 from ..batch.batch import Batch
 from . import chores, governing, handlers, indexing, keys, outbox, requests, schedules, tokens, workers
 from .adding import add_all, check_held, put, reserve_ids
+from .restoring import MarkRestored, mark_restored
 from .sysids import take_sysid
 
 
@@ -238,6 +239,8 @@ VERBS: dict[type[c.Command], Callable[[Batch, Any], Any] | None] = {
     c.SetProgress: indexing.set_progress,
     c.Append: indexing.append,
     c.TrimLog: indexing.trim,
+    # Submitted by `holdfast restored`.
+    MarkRestored: mark_restored,
     # Submitted by servers on behalf of a client.
     requests.NoteRequest: requests.note_request,
     # Sent only between shards.
