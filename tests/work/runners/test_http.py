@@ -1,6 +1,7 @@
 """Handlers that are URLs: single requests and batches, against a real server."""
 
 import http.server
+import ipaddress
 import socket
 import threading
 import time
@@ -409,10 +410,66 @@ def test_a_private_name_does_not_tell_its_address(public, monkeypatch):
     assert "10.9.8.7" not in result.error
 
 
-@pytest.mark.parametrize("address", ["1.1.1.1", "2606:4700::1111", "64:ff9b::101:101"])
+@pytest.mark.parametrize(
+    "address",
+    [
+        *("1.1.1.1", "9.255.255.255", "11.0.0.0", "100.63.255.255", "100.128.0.0", "168.63.129.15"),
+        *("168.63.129.17", "172.15.255.255", "172.32.0.0", "191.255.255.255", "192.0.1.0", "192.0.3.0"),
+        *("198.17.255.255", "198.20.0.0", "223.255.255.255", "::ffff:1.1.1.1", "64:ff9b::101:101"),
+        *("2606:4700::1111", "2001:200::", "2001:4860:4860::8888", "2001:db7:ffff::", "2001:db9::"),
+        *("2003::", "2620:4f:7fff::", "2620:4f:8001::", "3ffe:ffff::", "3fff:1000::"),
+    ],
+)
 def test_public_addresses(address):
-    """Of both kinds."""
+    """Of both kinds, and those next to blocks with a special purpose."""
     assert public_address.is_public(address)
+
+
+@pytest.mark.parametrize("answer", [False, True])
+@pytest.mark.parametrize(
+    "block",
+    [
+        *("0.0.0.0/8", "10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "168.63.129.16/32", "169.254.0.0/16"),
+        *("172.16.0.0/12", "192.0.0.0/24", "192.0.2.0/24", "192.31.196.0/24", "192.52.193.0/24"),
+        *("192.88.99.0/24", "192.168.0.0/16", "192.175.48.0/24", "198.18.0.0/15", "198.51.100.0/24"),
+        *("203.0.113.0/24", "224.0.0.0/4", "240.0.0.0/4", "255.255.255.255/32"),
+        *("::/128", "::1/128", "::/96", "::ffff:0:0:0/96", "64:ff9b:1::/48", "100::/64", "100:0:0:1::/64"),
+        *("2001::/23", "2001::/32", "2001:2::/48", "2001:20::/28", "2001:30::/28", "2001:db8::/32"),
+        *("2002::/16", "2620:4f:8000::/48", "3fff::/20", "5f00::/16", "fc00::/7", "fe80::/10", "fec0::/10"),
+        *("ff00::/8", "fd00:ec2::254/128"),
+    ],
+)
+def test_no_block_with_a_special_purpose_is_public(monkeypatch, block, answer):
+    """Nor inside of an IPv6 address, and whatever the `ipaddress` of this Python says about it."""
+    for kind in (ipaddress.IPv4Address, ipaddress.IPv6Address):
+        monkeypatch.setattr(kind, "is_global", answer)
+        for flag in ("is_private", "is_multicast", "is_reserved"):
+            monkeypatch.setattr(kind, flag, not answer)
+    network = ipaddress.ip_network(block)
+    ends = [str(network[at]) for at in (0, network.num_addresses // 2, -1)]
+    if network.version == 4:
+        ends += [f"{prefix}{one}" for one in ends for prefix in ("::ffff:", "64:ff9b::", "::")]
+
+    assert [one for one in ends if public_address.is_public(one)] == []
+
+
+def test_every_connection_is_checked_and_no_redirect_is_followed(public, monkeypatch):
+    """A name is resolved for each connection: when a kept one was closed, its address may be another."""
+    monkeypatch.setattr(public_address, "is_public", lambda address: address == "127.0.0.1")
+    hosts, resolve = iter(["127.0.0.1", "10.0.0.1"]), socket.getaddrinfo
+    monkeypatch.setattr(
+        socket, "getaddrinfo", lambda _host, *rest, **options: resolve(next(hosts), *rest, **options)
+    )
+
+    with served(lambda *_: (302, "text/plain", b"moved")) as server:
+        url = server.url.replace("127.0.0.1", "name.example")
+        [redirected] = run(public, handler("http", url))
+        for context in public._contexts._idle.values():
+            context._connection.sock.shutdown(socket.SHUT_RDWR)
+        [refused] = run(public, handler("http", url))
+
+    assert (redirected.exit_code, len(server.seen)) == (302, 1)
+    assert refused.error.startswith("FORBIDDEN_ADDRESS: ")
 
 
 def test_a_listed_host_may_be_private():
