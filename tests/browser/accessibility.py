@@ -52,6 +52,26 @@ for (const field of document.querySelectorAll("input:not([type=hidden]), textare
   const isNamed = field.labels.length || field.getAttribute("aria-label") || field.closest("[aria-hidden]");
   if (!isNamed) bad.push(`no label: ${field.name}`);
 }
+for (const named of document.querySelectorAll("button[aria-label], a[aria-label]")) {
+  const shown = named.innerText.trim(), name = named.getAttribute("aria-label");
+  if (!name.includes(shown)) bad.push(`${name} does not contain what is shown: ${shown}`);
+}
+for (const head of document.querySelectorAll("th"))
+  if (!head.textContent.trim()) bad.push("a column without a name");
+for (const link of document.querySelectorAll("main p a, main dd a, main li a, main td a")) {
+  const text = [...link.parentElement.childNodes].some((n) => n.nodeType === 3 && n.data.trim().length > 2);
+  const isDrawn = getComputedStyle(link).textDecorationLine !== "none" || link.matches(".button");
+  if (text && !isDrawn && link.getClientRects().length) bad.push(`a link by colour alone: ${link.innerText}`);
+}
+for (const box of document.querySelectorAll("main *")) {
+  if (box.tabIndex >= 0 || !box.clientHeight || box.scrollHeight <= box.clientHeight + 1) continue;
+  const isReached = box.querySelector("a, button, input, [tabindex='0']");
+  if (!isReached && /auto|scroll/.test(getComputedStyle(box).overflowY))
+    bad.push(`scrolls, and keys do not reach it: ${box.className}`);
+}
+for (const hidden of document.querySelectorAll("[aria-hidden=true]"))
+  if (hidden.matches("a[href], button, input, textarea:not([tabindex='-1'])"))
+    bad.push("hidden, but gets the focus");
 for (const table of document.querySelectorAll("table"))
   if (!table.caption) bad.push("a table without a caption");
 const page = document.documentElement;

@@ -10,10 +10,14 @@ from holdfast.core import queries as q
 from holdfast.core.access import Scope
 from holdfast.core.bounds import DAY_MS
 from holdfast.core.job import State
+from holdfast.core.limits import Limit
 from holdfast.core.managing import GetRetention
+from holdfast.core.worker import Worker
 from holdfast.journal.connection import JournalConnection, JournalMaker
 from holdfast.journal.folder import RefusedLine
 from holdfast.queue.connect import store_maker
+from holdfast.serve.dashboard.layout import asset
+from holdfast.serve.http.events import LOOK_S
 from holdfast.store.memory.store import MemoryStore
 from tests.browser.accessibility import findings
 from tests.browser.conftest import fill
@@ -45,14 +49,23 @@ NASTY = '<img src=x onerror="document.title=1">\x00 \u202egnirts עברית 🐙
 def test_every_page_is_clean_in_every_look(browser: Browser, served: Served, address: str) -> None:
     """Light and dark, wide and narrow: no error, no other host, and no finding about accessibility."""
     jobs = fill(served)
-    pages = [*PAGES, "/jobs?q=state:failed", *(f"/jobs/{job_id}" for job_id in jobs.values())]
+    served.connection.ask(c.Add(jobs=(c.NewJob(task="resize", tenant="acme"),)))
+    pages = [
+        *PAGES,
+        "/jobs?q=state:failed",
+        "/limits?edit=cdn",
+        "/nope",
+        "/tasks?tenant=nobody",
+        *(f"/jobs/{job_id}" for job_id in jobs.values()),
+    ]
     pages.append(f"/jobs/{jobs['failed']}/edit")
     found = []
     for page in pages:
         browser.open(address + page)
         found += [(page, finding) for finding in findings(browser)]
     assert found == []
-    assert browser.complaints() == []
+    # The browser tells of the page that is not there.
+    assert [one for one in browser.complaints() if "/nope" not in one] == []
     strangers = [
         url for url in browser.requests() if not url.startswith((address, "about:", "data:", "chrome:"))
     ]
@@ -105,6 +118,70 @@ def test_a_page_shows_changes_without_a_reload(browser: Browser, served: Served,
     assert browser.complaints() == []
 
 
+def test_what_is_set_elsewhere_is_shown(browser: Browser, served: Served, address: str) -> None:
+    """A pause, a limit and a schedule that other programs set: pages are told, and read again."""
+    fill(served)
+    for page, command, text in (
+        ("/tasks", c.Pause(task="report"), "paused for all tenants"),
+        ("/limits", c.SetLimit(domain=b"elsewhere", limit=Limit(rate=2.0)), "elsewhere"),
+        ("/limits", c.SetLimit(domain=b"elsewhere", limit=Limit(rate=3.0)), "3/s"),
+        ("/schedules", c.PauseSchedule(name="nightly"), "paused"),
+    ):
+        browser.open(address + page)
+        browser.wait_text("Live", "#live-state")
+        served.connection.ask(command)
+        browser.wait_text(text, "#live table")
+    # The server looks once a second, and a page waits a second at most between two reads.
+    assert LOOK_S <= 1
+    assert "LEAST_MS = 1000" in asset("app.js")[0].decode()
+
+
+def test_a_notice_vanishes_and_is_told_once(browser: Browser, served: Served, address: str) -> None:
+    """It leaves the address, so that neither a reload nor a live update tells it again."""
+    jobs = fill(served)
+    browser.open(f"{address}/jobs/{jobs['waiting']}")
+    browser.click_text("button", "Cancel")
+    browser.wait_text("Cancelled, or asked to stop.", ".notice")
+    assert browser.run("return location.search") == ""
+    browser.wait("return !document.querySelector('.notice')")
+
+
+def test_a_log_follows_its_end(browser: Browser, served: Served, address: str) -> None:
+    """Until the reader scrolls up."""
+    jobs, ask = fill(served), served.connection.ask
+    hold = c.hold_of(ask(q.GetJob(job_id=jobs["running"])))
+    ask(c.WriteLog(hold=hold, lines=tuple(f"line {number}" for number in range(120))))
+    browser.open(f"{address}/jobs/{jobs['running']}")
+    at_end = (
+        "const b = document.querySelector('.log'); return b.scrollHeight - b.scrollTop - b.clientHeight < 8"
+    )
+    browser.wait(f"{at_end} && b.scrollHeight > b.clientHeight")
+    browser.wait_text("Live", "#live-state")
+    ask(c.WriteLog(hold=hold, lines=("a new line",)))
+    browser.wait_text("a new line", ".log")
+    browser.wait(at_end)
+    browser.run("document.querySelector('.log').scrollTop = 0")
+    browser.wait("return document.querySelector('.log').scrollTop === 0")
+    ask(c.WriteLog(hold=hold, lines=("another line",)))
+    browser.wait_text("another line", ".log")
+    assert browser.run("return document.querySelector('.log').scrollTop") == 0
+
+
+def test_long_names_and_many_jobs_keep_their_shape(browser: Browser, served: Served, address: str) -> None:
+    """A long host name breaks within its cell; fifty jobs on a phone are a few screens."""
+    long = "ip-10-0-0-1.eu-central-1.compute.internal." * 5
+    worker = Worker(name=long, host=long, pid=7, started_at=1, until_ms=1 << 42)
+    served.connection.ask(c.Enlist(worker=worker))
+    served.connection.ask(c.Add(jobs=tuple(c.NewJob(task="resize") for _ in range(50))))
+    browser.open(f"{address}/workers")
+    assert browser.run("const t = document.querySelector('.scroll'); return t.scrollWidth <= t.clientWidth")
+    assert findings(browser) == []
+    browser.resize(390, 844)
+    browser.open(f"{address}/jobs")
+    assert browser.count("input[name=id]") == 50
+    assert browser.run("return document.documentElement.scrollHeight") < 4_000
+
+
 def test_actions_by_their_buttons(browser: Browser, served: Served, address: str) -> None:
     """Retry, edit, cancel, delete; pause a task; limits; schedules; tokens; many jobs at once."""
     jobs, ask = fill(served), served.connection.ask
@@ -136,7 +213,7 @@ def test_actions_by_their_buttons(browser: Browser, served: Served, address: str
     browser.accept()
     browser.wait_text("The limit is lifted")
     browser.open(f"{address}/schedules")
-    browser.click("button[aria-label='Run nightly now']")
+    browser.click("button[aria-label='Run now: nightly']")
     browser.wait_text("A job was added.")
     assert ask(q.ListJobs(filter=q.JobFilter(schedule="nightly"), limit=9))
     browser.click("button[aria-label='Pause nightly']")
@@ -169,7 +246,7 @@ def test_actions_by_their_buttons(browser: Browser, served: Served, address: str
 def change_settings(browser: Browser, served: Served, address: str) -> None:
     """Create and revoke a token, set the retention, delete old jobs; the audit log tells of it."""
     browser.open(f"{address}/settings")
-    browser.click("summary")
+    browser.click("main summary")
     browser.type("#token-name", "ops")
     browser.click_text("button", "Create token")
     browser.wait_text("hf_ops_")
@@ -205,7 +282,7 @@ def change_handlers(browser: Browser, address: str) -> None:
     browser.wait_text("python, version 4, as version 1")
     browser.click_text("button", "Delete")
     browser.accept()
-    browser.wait_text("No handlers in the store")
+    browser.wait_text("No handlers")
 
 
 def test_it_is_used_by_keyboard_alone(browser: Browser, served: Served, address: str) -> None:

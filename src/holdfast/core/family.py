@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from .commands import Hold
 from .errors import LeaseLost, Refused
-from .job import Children, Job, Place, State
+from .job import Job, Place, State
 from .rules import check_hold, queued
 
 
@@ -87,7 +87,7 @@ def moved(parent: Job, before: Job | None, after: Job | None, *, now_ms: int) ->
             (parent.children.pending, parent.children.failed, parent.children.kept), change, strict=True
         )
     )
-    parent = replace(parent, children=Children(pending=pending, failed=failed, kept=kept))
+    parent = replace(parent, children=replace(parent.children, pending=pending, failed=failed, kept=kept))
     if parent.place != Place.PAUSED or pending or _waits_for_failed(parent, after):
         return parent
     return queued(parent, run_at=parent.run_at, now_ms=now_ms, again_at=parent.again_at)
@@ -95,7 +95,10 @@ def moved(parent: Job, before: Job | None, after: Job | None, *, now_ms: int) ->
 
 def forget_children(parent: Job, count: int) -> Job:
     """The parent after `count` of its ended children were archived."""
-    return replace(parent, children=replace(parent.children, kept=max(parent.children.kept - count, 0)))
+    sums = parent.children
+    return replace(
+        parent, children=replace(sums, kept=max(sums.kept - count, 0), archived=sums.archived + count)
+    )
 
 
 def is_stuck(job: Job, parent: Job | None) -> bool:

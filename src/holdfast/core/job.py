@@ -171,6 +171,9 @@ class Outcome(Record, frozen=True, kw_only=True):
     # The resource usage of the run, if its runner has measured it.
     cpu_ms: float = 0.0
     wall_ms: float = 0.0
+    # The process whose claim it was. How long it ran, unless it is the last run: that is in the job's times.
+    owner: int = 0
+    ran_ms: int = 0
 
 
 class JobProgress(Record, frozen=True, kw_only=True):
@@ -184,12 +187,13 @@ class Children(Record, frozen=True, kw_only=True):
     """The counts of a job's children, stored with the parent.
 
     `pending` have not ended, `failed` are FAILED, `kept` are FINISHED or CANCELLED and stay live until the
-    parent has read them.
+    parent has read them; `archived` were archived then.
     """
 
     pending: int = 0
     failed: int = 0
     kept: int = 0
+    archived: int = 0
 
 
 DEFAULT_BACKOFF = Backoff()

@@ -27,7 +27,7 @@ def outcome(answer: Answer, now_ms: int) -> Outcome:
     """An `Outcome` with its texts cut to their limits. Of a traceback the end is kept."""
     code, exit_code = answer.code, answer.exit_code or EXIT_CODES[answer.code]
     if not answer.error and not answer.traceback and not answer.wall_ms:
-        return _without_text(code, now_ms, exit_code)
+        return _without_text(code, now_ms, exit_code, answer.hold.owner)
     return Outcome(
         code=code,
         at=now_ms,
@@ -36,19 +36,23 @@ def outcome(answer: Answer, now_ms: int) -> Outcome:
         traceback=_end(answer.traceback),
         cpu_ms=answer.cpu_ms,
         wall_ms=answer.wall_ms,
+        owner=answer.hold.owner,
     )
 
 
 @lru_cache(maxsize=16)
-def _without_text(code: Code, now_ms: int, exit_code: int) -> Outcome:
+def _without_text(code: Code, now_ms: int, exit_code: int, owner: int) -> Outcome:
     """Cached, for jobs that end together."""
-    return Outcome(code=code, at=now_ms, exit_code=exit_code)
+    return Outcome(code=code, at=now_ms, exit_code=exit_code, owner=owner)
 
 
 def noted(job: Job, end: Outcome) -> Job:
     """Return the job with the outcome of a run; it keeps the last ones that did not succeed."""
-    errors = job.errors if end.code == Code.OK else (*job.errors, end)[-ERRORS_KEPT:]
-    return replace(job, outcome=end, errors=errors)
+    if end.code == Code.OK:
+        return replace(job, outcome=end)
+    ran_ms = max(end.at - job.started_at, 0) if job.started_at else 0
+    end = replace(end, ran_ms=ran_ms)
+    return replace(job, outcome=end, errors=(*job.errors, end)[-ERRORS_KEPT:])
 
 
 def backoff_ms(backoff: Backoff, *, attempts: int, rng: float) -> int:

@@ -33,6 +33,8 @@ class Worker(Record, frozen=True, kw_only=True):
     until_ms: int = 0
     # Whether it was asked to stop; the store keeps it, whatever the worker says.
     stopping: bool = False
+    # The sysid of the process that claims its jobs: its own, or that of a server. The store fills it in.
+    owner: int = 0
 
 
 def narrow(worker: Worker, tenant: str) -> Worker | None:

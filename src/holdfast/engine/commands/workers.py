@@ -45,7 +45,8 @@ def enlist(batch: Batch, command: c.Enlist) -> None:
     """Register a worker, or update its record; see `Enlist`."""
     check_name("worker", command.worker.name)
     known = _find(batch, command.worker.name)
-    worker = replace(command.worker, stopping=known is not None and known.stopping)
+    stopping = known is not None and known.stopping
+    worker = replace(command.worker, stopping=stopping, owner=batch.ids.owner())
     raw = msgspec.json.encode(worker)
     if len(raw) > WORKER_BYTES:
         raise TooLarge("worker", f"{len(raw):,} bytes", needed=f"at most {WORKER_BYTES:,} bytes")

@@ -24,6 +24,7 @@ from ...core.token import RANDOM_BYTES, Token, hash_of, secret_of
 from . import audit
 from .layout import HEADERS
 from .pages import job as job_pages
+from .pages import limits as limit_pages
 from .pages import settings
 from .view import PageOrResponse, View
 
@@ -171,14 +172,17 @@ async def delete_schedule(view: View) -> Response:
 
 
 async def set_limit(view: View) -> Response:
-    """Set the limit of a domain."""
+    """Set the limit of a domain. If it has one that was not edited, what is not said stays as it is."""
     domain = view.field("domain")
     rate = view.field("rate").strip()
+    burst, concurrency = whole_number(view, "burst"), whole_number(view, "concurrency")
+    found = None if view.field("edits") == domain else await limit_pages.find_limit(view, domain)
+    known = Limit() if found is None else found.limit
     try:
         limit = Limit(
-            rate=float(rate) if rate else None,
-            burst=whole_number(view, "burst") or 1,
-            concurrency=whole_number(view, "concurrency"),
+            rate=float(rate) if rate else known.rate,
+            burst=burst or known.burst,
+            concurrency=known.concurrency if concurrency is None else concurrency,
         )
     except ValueError:
         raise BadInput("rate", rate, needed="starts a second, such as 10 or 0.5") from None
@@ -188,7 +192,7 @@ async def set_limit(view: View) -> Response:
     await audit.record(
         view, "set limit", domain=domain, rate=limit.rate, burst=limit.burst, concurrency=limit.concurrency
     )
-    return done(view, "limit")
+    return done(view, "limit", to="/limits")
 
 
 async def lift_limit(view: View) -> Response:

@@ -22,7 +22,7 @@ from ...core import queries as q
 from ...core.access import Grant, Scope
 from ...core.bounds import DATA_BYTES, HTTP_BODY_BYTES
 from ...core.counting import counted
-from ...core.errors import BadInput, Forbidden, HoldfastError, Unauthenticated
+from ...core.errors import BadInput, Forbidden, HoldfastError, NotFound, Unauthenticated
 from ...core.token import hash_of
 from ...queue.base import BaseQueue
 from ...store.common.clock import system_clock
@@ -53,7 +53,7 @@ from .pages import (
 from .sessions import COOKIE, SESSION_MS, ActionBudget, EndedSessions, Sessions, SignIn, read_session
 from .tenants import TenantNames
 from .trials import HandlerTrials
-from .view import Page, View
+from .view import Page, PageOrResponse, View
 
 log = logging.getLogger("holdfast.serve")
 
@@ -72,6 +72,16 @@ PAGES: dict[str, Act] = {
     "/consumers": consumers.consumers,
     "/journal": journal.journal,
     "/settings": settings.settings,
+}
+# The page of a form: it comes back with what was typed if that is refused.
+FORM_PAGES: dict[str, Act] = {
+    "/limits/set": limits.limits,
+    "/settings/tokens/create": settings.settings,
+    "/settings/retention": settings.settings,
+    "/settings/purge": settings.settings,
+    "/jobs/{job_id}/edit": job.edit,
+    "/handlers/set": handlers.draft,
+    "/handlers/try": handlers.draft,
 }
 # What is shown while the store is away.
 WITHOUT_STORE = (journal.journal,)
@@ -108,14 +118,15 @@ class Dashboard:
         for path, page in PAGES.items():
             router.add("GET", path, self._shown(page))
         for path, act in (ACTIONS | {"/jobs/bulk": bulk}).items():
-            router.add("POST", path, self._done(act, Scope.MANAGE))
+            router.add("POST", path, self._done(act, Scope.MANAGE, FORM_PAGES.get(path)))
         for path, act in HANDLER_ACTIONS.items():
-            router.add("POST", path, self._done(act, Scope.HANDLERS))
+            router.add("POST", path, self._done(act, Scope.HANDLERS, FORM_PAGES.get(path)))
         router.add("GET", "/live", self._shown(self._live.stream))
         router.add("GET", "/sign-in", self._sign_in_page)
         router.add("POST", "/sign-in", self._open_session)
         router.add("POST", "/sign-out", self._close_session)
         router.add("GET", "/static/{name}", _static)
+        router.missing_page = self._shown(_missing)
 
     # Who asks
 
@@ -188,9 +199,18 @@ class Dashboard:
 
         return answer
 
-    def _done(self, act: Act, scope: Scope) -> Callable[[Request], Any]:
+    def _done(self, act: Act, scope: Scope, form_page: Act | None) -> Callable[[Request], Any]:
+        async def answer_or_form(view: View) -> PageOrResponse:
+            try:
+                return await act(view)
+            except BadInput as error:
+                if form_page is None or not isinstance(page := await form_page(view), Page):
+                    raise
+                problem = el("p", str(error), class_="problem", role="alert")
+                return replace(page, body=join(problem, page.body), status=status_of(error), live=None)
+
         async def answer(request: Request) -> Response:
-            return await self._answer(request, act, scope)
+            return await self._answer(request, answer_or_form, scope)
 
         return answer
 
@@ -378,6 +398,11 @@ def _problem(request: Request, error: HoldfastError, view: View | None) -> Respo
     if view is not None:
         return render(view, Page(title=title, body=inside, status=status, live=None))
     return respond(base, title, el("body", el("main", inside, class_="card sign-in"), class_="bare"), status)
+
+
+async def _missing(view: View) -> Page:
+    """The answer to a path that no page has."""
+    raise NotFound("page", view.request.url.path.removeprefix(view.base))
 
 
 async def _static(request: Request) -> Response:

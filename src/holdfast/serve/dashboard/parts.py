@@ -123,11 +123,20 @@ def qualifier(name: str, value: str) -> str:
 
 
 def table(
-    head: Sequence[str], rows: Iterable[Sequence[Any]], *, caption: str, right: Sequence[str] = ()
+    head: Sequence[str],
+    rows: Iterable[Sequence[Any]],
+    *,
+    caption: str,
+    right: Sequence[str] = (),
+    kind: str = "",
 ) -> Markup:
-    """A table. Columns in `right` are numbers."""
+    """A table. Columns in `right` are numbers; `kind` is a class for its look."""
     marks = ["right" if name in right else None for name in head]
-    titles = [el("th", name, scope="col", class_=mark) for name, mark in zip(head, marks, strict=True)]
+    # Boxes come first, buttons last: their columns have names that are only said.
+    said = [
+        name or el("span", "Actions" if at else "Select", class_="unseen") for at, name in enumerate(head)
+    ]
+    titles = [el("th", name, scope="col", class_=mark) for name, mark in zip(said, marks, strict=True)]
     body = [
         el(
             "tr",
@@ -146,7 +155,7 @@ def table(
             el("thead", el("tr", titles)),
             el("tbody", body),
         ),
-        class_="scroll",
+        class_=f"scroll {kind}".rstrip(),
         role="region",
         aria_label=caption,
         tabindex="0",

@@ -86,7 +86,7 @@ def hint(view: View) -> Markup | None:
     """That a page shows what belongs to no tenant, where all tenants are chosen and there are some."""
     if view.tenant is not None or not view.has_tenants:
         return None
-    return el("p", "Choose a tenant to see what belongs to it: this is without a tenant.", class_="note")
+    return el("p", "Shown is what belongs to no tenant. Choose a tenant to see its own.", class_="note")
 
 
 def switch(view: View, section: str) -> Markup:

@@ -102,6 +102,10 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
         """A field of the form; "" if it is not there."""
         return self.form.get(name, [""])[0].replace("\r\n", "\n")
 
+    def typed(self, name: str, value: Any = "") -> Any:
+        """The value of a form's field: what was typed, if the form was sent and refused, else a value."""
+        return self.field(name) if name in self.form else value
+
     def url(self, path: str, **params: Any) -> str:
         """The address of a page; the tenant that is looked at stays."""
         kept = self.request.query_params.get("tenant")

@@ -57,17 +57,17 @@ def event_response(
 
 
 class Feeds:
-    """The latest counts of each tenant that has listeners."""
+    """The latest replies to queries that have listeners; `write` makes an event of the replies."""
 
-    def __init__(self, exchange: Exchange) -> None:
-        self._exchange = exchange
-        self._feeds: dict[q.GetOverview, _Feed] = {}
+    def __init__(self, exchange: Exchange, write: Callable[..., bytes] | None = None) -> None:
+        self._exchange, self._write = exchange, write or _counts_event
+        self._feeds: dict[tuple[q.Query, ...], _Feed] = {}
 
-    async def stream(self, asked: q.GetOverview) -> AsyncGenerator[bytes, None]:
-        """The counts, and again whenever they have changed."""
+    async def stream(self, *asked: q.Query) -> AsyncGenerator[bytes, None]:
+        """The event of the replies, and again whenever it has changed."""
         feed = self._feeds.get(asked)
         if feed is None:
-            feed = self._feeds[asked] = _Feed(self._exchange, asked)
+            feed = self._feeds[asked] = _Feed(self._exchange, asked, self._write)
         feed.listeners += 1
         try:
             seen = b""
@@ -85,12 +85,16 @@ class Feeds:
                 self._feeds.pop(asked, None)
 
 
+def _counts_event(overview: q.Overview) -> bytes:
+    return _event("counts", msgspec.json.encode({"tasks": overview.tasks}, order="deterministic"))
+
+
 class _Feed:
     """Polls the store while there are listeners."""
 
-    def __init__(self, exchange: Exchange, asked: q.GetOverview) -> None:
+    def __init__(self, exchange: Exchange, asked: tuple[q.Query, ...], write: Callable[..., bytes]) -> None:
         self.listeners = 0
-        self._exchange, self._asked = exchange, asked
+        self._exchange, self._asked, self._write = exchange, asked, write
         self._latest, self._changed = b"", asyncio.Condition()
         self._task = asyncio.create_task(self._look())
 
@@ -113,10 +117,8 @@ class _Feed:
     async def _look(self) -> None:
         while True:
             try:
-                overview: q.Overview = await self._exchange.connection.ask_async(self._asked)
-                latest = _event(
-                    "counts", msgspec.json.encode({"tasks": overview.tasks}, order="deterministic")
-                )
+                replies = [await self._exchange.connection.ask_async(one) for one in self._asked]
+                latest = self._write(*replies)
             except HoldfastError as error:
                 latest = _event("problem", problem_of(error))
             async with self._changed:

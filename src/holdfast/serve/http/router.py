@@ -63,6 +63,8 @@ class Router:
     def __init__(self) -> None:
         self._exact: dict[str, Methods] = {}
         self._patterns: dict[str, tuple[re.Pattern[str], Methods]] = {}
+        # What answers a browser that asks for a page that is not there; None: a problem in JSON.
+        self.missing_page: Answer | None = None
 
     def add(self, method: str, path: str, answer: Answer) -> None:
         """Have a path answered; fields in braces match what is between slashes, `{name:path}` slashes too."""
@@ -87,6 +89,8 @@ class Router:
             if scope["method"] == "HEAD" and isinstance(response, StreamingResponse):
                 # Events have no end, and the next request on the connection would wait for it.
                 response = Response(None, response.status_code, response.headers)
+        elif self.missing_page is not None and method == "GET" and _wants_page(scope, path):
+            response = await self.missing_page(Request(scope, receive))
         elif methods:
             allowed = {"Allow": ", ".join(sorted(methods))}
             response = response_to(Refusal(405, "NO_METHOD", "this path has other methods", allowed))
@@ -108,3 +112,9 @@ class Router:
                 fields = match.groupdict()
                 return found, {name: unquote(text) for name, text in fields.items()} if is_escaped else fields
         return {}, {}
+
+
+def _wants_page(scope: Any, path: str) -> bool:
+    """Whether a browser asks for a page: it names HTML, which programs do not."""
+    accepted = dict(scope["headers"]).get(b"accept", b"")
+    return b"text/html" in accepted and path != "/v1" and not path.startswith("/v1/")

@@ -4,7 +4,7 @@ from typing import Any
 
 from ....core.access import Scope
 from ....core.bounds import HANDLER_PAGE
-from ....core.errors import NotFound
+from ....core.errors import BadInput, NotFound
 from ....core.handler import SCRIPTS, GetHandler, Handler, ListHandlers, ListHandlerVersions
 from ....work.runners.records import RunResult
 from .. import json_view, parts, tenants
@@ -90,12 +90,24 @@ async def handler(view: View) -> Page:
 
 async def page_of(view: View, draft: Handler, sample: str, result: RunResult) -> Page:
     """The editor with a draft that was tried, and how that ended."""
-    asked = ListHandlerVersions(task=draft.task, tenant=view.one_tenant, limit=HANDLER_PAGE)
-    try:
-        versions: list[Handler] = await view.ask(asked)
-    except NotFound:
-        versions = []
+    versions = await _versions_of(view, draft.task)
     return editor(view, draft, versions, sample=sample, trial=await _result(result))
+
+
+async def draft(view: View) -> Page:
+    """The editor with what was typed and refused."""
+    versions = await _versions_of(view, view.field("task"))
+    # The name of a new handler may be what is wrong with it.
+    return editor(view, Handler(task=view.field("task") if versions else ""), versions)
+
+
+async def _versions_of(view: View, task: str) -> list[Handler]:
+    asked = ListHandlerVersions(task=task, tenant=view.one_tenant, limit=HANDLER_PAGE)
+    try:
+        found: list[Handler] = await view.ask(asked)
+    except (NotFound, BadInput):
+        return []
+    return found
 
 
 def editor(
@@ -136,41 +148,44 @@ def _edit(view: View, shown: Handler, sample: str) -> Markup:
         if shown.task
         else join(
             el("label", "Task", for_="task"),
-            el("input", id="task", name="task", required=True, maxlength="255", autocomplete="off"),
+            _input(view, "task", "", required=True),
         )
     )
     fields = join(
         task,
         el("label", "Language", for_="lang"),
-        _input("lang", shown.lang or LANGUAGES[0], list="languages", required=True),
+        _input(view, "lang", shown.lang or LANGUAGES[0], list="languages", required=True),
         el("datalist", [el("option", value=one) for one in LANGUAGES], id="languages"),
         el("label", "Code, or the URL of an http handler", for_="body"),
-        _area("body", shown.body, rows=_rows(shown.body), required=True),
+        _area(view, "body", shown.body, rows=_rows(shown.body), required=True),
         _sample(view, shown, sample),
         el("div", parts.button("Save", kind="primary"), _try(view), class_="actions"),
-        _more(shown),
+        _more(view, shown),
     )
     return parts.card("Code", form(view, "/handlers/set", fields, class_="fields wide"))
 
 
-def _more(shown: Handler) -> Markup:
+def _more(view: View, shown: Handler) -> Markup:
     """What few handlers set: scripts around the jobs, and limits."""
     options = shown.options
     inside = join(
         [
-            join(el("label", label, for_=name), _area(name, getattr(shown, name), rows=3))
+            join(el("label", label, for_=name), _area(view, name, getattr(shown, name), rows=3))
             for name, label in AROUND.items()
         ],
         el("label", "Shared as: handlers with the same word may share a context", for_="eid"),
-        _input("eid", shown.eid),
+        _input(view, "eid", shown.eid),
         [
-            join(el("label", label, for_=name), _input(name, _duration_text(getattr(options, f"{name}_ms"))))
+            join(
+                el("label", label, for_=name),
+                _input(view, name, _duration_text(getattr(options, f"{name}_ms"))),
+            )
             for name, label in DURATIONS.items()
         ],
         [
             join(
                 el("label", label, for_=name),
-                _input(name, getattr(options, name) or "", type="number", min="1"),
+                _input(view, name, getattr(options, name) or "", inputmode="numeric"),
             )
             for name, label in NUMBERS.items()
         ],
@@ -180,7 +195,11 @@ def _more(shown: Handler) -> Markup:
             " http: one request for a batch",
         ),
     )
-    is_set = any(getattr(shown, name) for name in (*AROUND, "eid")) or shown.options != type(options)()
+    is_set = (
+        bool(view.form)
+        or any(getattr(shown, name) for name in (*AROUND, "eid"))
+        or shown.options != type(options)()
+    )
     return el(
         "details", el("summary", "Scripts around jobs, and limits"), inside, class_="fields", open=is_set
     )
@@ -197,16 +216,17 @@ def _sample(view: View, shown: Handler, sample: str) -> Markup:
         hint = el("code", "holdfast handler run ", shown.task or "TASK", " '{}'")
         return el("p", NO_TRIAL, hint, class_="note")
     label = "Sample data: Try runs the code above with it, saved or not, without a job"
-    return join(el("label", label, for_="sample"), _area("sample", sample, rows=3))
+    return join(el("label", label, for_="sample"), _area(view, "sample", sample, rows=3))
 
 
-def _input(name: str, value: object, **attributes: Any) -> Markup:
+def _input(view: View, name: str, value: object, **attributes: Any) -> Markup:
+    value = view.typed(name, value)
     return el("input", id=name, name=name, value=value, maxlength="255", autocomplete="off", **attributes)
 
 
-def _area(name: str, text: str, *, rows: int, **attributes: Any) -> Markup:
+def _area(view: View, name: str, text: str, *, rows: int, **attributes: Any) -> Markup:
     # A browser drops the first newline of a field.
-    inside = "\n" + text
+    inside = "\n" + view.typed(name, text)
     return el(
         "textarea", inside, id=name, name=name, rows=rows, spellcheck="false", class_="mono", **attributes
     )

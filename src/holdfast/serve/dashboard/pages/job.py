@@ -6,11 +6,14 @@ from typing import Any
 from starlette.responses import Response
 
 from ....core import commands as c
+from ....core import ids, rules
 from ....core import queries as q
-from ....core import rules
+from ....core.bounds import MINUTE_MS
 from ....core.errors import Forbidden, HoldfastError, NotFound
-from ....core.job import Job, Outcome, Place
+from ....core.job import Code, Job, Outcome, Place
 from ....core.notes import JobLog
+from ....core.searching import JobPage, SearchJobs
+from ....core.worker import Worker
 from .. import json_view, parts
 from ..layout import HEADERS, form
 from ..markup import Markup, el, join, user_text
@@ -25,13 +28,14 @@ async def job(view: View) -> Page:
     """The page of a job."""
     job_id = view.job_id
     found: Job = await view.ask(q.GetJob(job_id=job_id, as_claimed=True))
-    why, data, ended, log, steps, children = await asyncio.gather(
+    why, data, ended, log, steps, owners, family = await asyncio.gather(
         view.ask(q.Explain(job_id=job_id)),
         _or_none(view, q.GetData(job_id=job_id)),
         _or_none(view, c.Await(job_id=job_id)),
         _or_none(view, q.GetLog(job_id=job_id) if found.log_lines else None),
         _or_none(view, q.GetSteps(job_id=job_id) if found.steps else None),
-        _or_none(view, q.ListChildren(job_id=job_id, limit=CHILDREN)),
+        _owners(view, found),
+        _family(view, found),
     )
     reveal = view.can_manage and view.param("reveal") == "yes"
     whole = view.param("whole") == "yes"
@@ -46,12 +50,12 @@ async def job(view: View) -> Page:
                 "div",
                 _body_card(view, "Data", shown_data),
                 _body_card(view, "Result", shown_result) if has_result else None,
-                _runs(view, found),
+                _runs(view, found, owners),
                 _log(view, log),
                 _steps(steps, reveal=reveal),
                 class_="wide",
             ),
-            el("div", _facts(view, found), _timeline(view, found), _family(view, found, children or [])),
+            el("div", _facts(view, found, owners), _timeline(view, found), family),
             class_="columns uneven",
         ),
     )
@@ -182,12 +186,27 @@ def _body_card(view: View, title: str, shown: json_view.Shown) -> Markup:
     return parts.card(title, shown.markup, text if shown.text and not shown.cut else None, notes, aside=copy)
 
 
-def _runs(view: View, found: Job) -> Markup | None:
+async def _owners(view: View, found: Job) -> dict[int, str]:
+    """The names of live workers by the process that claims for them; a server may claim for several."""
+    if found.outcome is None and not found.errors and found.place is not Place.RUNNING:
+        return {}
+    workers: list[Worker] = await _or_none(view, q.ListWorkers(tenant=view.tenant)) or []
+    names: dict[int, list[str]] = {}
+    for one in workers:
+        names.setdefault(one.owner, []).append(one.name)
+    return {owner: " or ".join(sorted(found)) for owner, found in names.items() if owner}
+
+
+def _owner(owners: dict[int, str], owner: int) -> Markup:
+    return user_text(owners[owner]) if owner in owners else el("span", f"process {owner}")
+
+
+def _runs(view: View, found: Job, owners: dict[int, str]) -> Markup | None:
     last = found.outcome
     ends = [*found.errors] + ([last] if last is not None and last not in found.errors else [])
     if not ends:
         return None
-    shown = [_run(view, found, one, is_last=one is last) for one in reversed(ends)]
+    shown = [_run(view, found, one, owners) for one in reversed(ends)]
     lead = el(
         "span",
         f"{found.attempts} of {found.max_attempts} attempts"
@@ -197,9 +216,10 @@ def _runs(view: View, found: Job) -> Markup | None:
     return parts.card("Runs", el("ol", shown, class_="runs", reversed=True), aside=lead)
 
 
-def _run(view: View, found: Job, end: Outcome, *, is_last: bool) -> Markup:
+def _run(view: View, found: Job, end: Outcome, owners: dict[int, str]) -> Markup:
     colours = {"ok": "finished", "failed": "failed", "error": "failed", "retry": "scheduled"}
-    ran = end.at - found.started_at if is_last and found.started_at else 0
+    is_last_ok = end.code is Code.OK and end is found.outcome and found.started_at
+    ran_ms = max(end.at - found.started_at, 0) if is_last_ok else end.ran_ms
     trace = el("details", el("summary", "Traceback"), el("pre", user_text(end.traceback), tabindex="0"))
     return el(
         "li",
@@ -207,7 +227,9 @@ def _run(view: View, found: Job, end: Outcome, *, is_last: bool) -> Markup:
             "div",
             parts.badge(end.code.value, colours[end.code.value]),
             parts.moment(end.at, view.now_ms),
-            el("span", f"ran {parts.span(ran)}", class_="note") if ran > 0 else None,
+            el("span", f"ran {parts.span(ran_ms)} on ", _owner(owners, end.owner), class_="note")
+            if end.owner
+            else None,
             class_="line",
         ),
         el("pre", user_text(end.error), class_="error", tabindex="0") if end.error else None,
@@ -233,7 +255,7 @@ def _steps(steps: dict[str, str] | None, *, reveal: bool) -> Markup | None:
     return parts.card("Steps", parts.table(("Step", "Result"), shown, caption="Steps that are done"))
 
 
-def _facts(view: View, found: Job) -> Markup:
+def _facts(view: View, found: Job, owners: dict[int, str]) -> Markup:
     domain = None if found.domain is None else user_text(found.domain.decode(errors="replace"))
     unique = None if found.unique is None else user_text(found.unique.decode(errors="replace"))
     return parts.card(
@@ -254,7 +276,12 @@ def _facts(view: View, found: Job) -> Markup:
                     if found.trace_id
                     else None,
                 ),
-                ("Owner", f"{found.owner}, claim {found.claim}" if found.place is Place.RUNNING else None),
+                (
+                    "Owner",
+                    join(_owner(owners, found.owner), f", claim {found.claim}")
+                    if found.place is Place.RUNNING
+                    else None,
+                ),
                 (
                     "Lease until",
                     parts.moment(found.lease_until, view.now_ms)
@@ -286,24 +313,45 @@ def _timeline(view: View, found: Job) -> Markup:
     return parts.card("Timeline", el("ol", shown, class_="timeline"))
 
 
-def _family(view: View, found: Job, children: list[Job]) -> Markup | None:
-    if not found.parent_id and not children and not found.children.pending and not found.children.failed:
+async def _family(view: View, found: Job) -> Markup | None:
+    """The parent and its children, of which the job is one, as a tree; also when they have ended."""
+    parent: Job | None = found
+    if found.parent_id:
+        parent = await _or_none(view, q.GetJob(job_id=found.parent_id))
+    children = [found] if parent is None else await _children(view, parent)
+    if not found.parent_id and not children:
         return None
-    parent = el("p", "Parent ", parts.job_link(view, found.parent_id)) if found.parent_id else None
-    sums = found.children
-    lead = f"{sums.pending} pending, {sums.failed} failed, {sums.kept} ended" if children else None
-    listed = [
-        el("li", parts.job_link(view, one.id), " ", user_text(one.task), " ", parts.state_badge(one))
-        for one in children
-    ]
-    more = view.url("/jobs", q=f"parent:{found.id}")
+    listed = el("ul", [el("li", _relative(view, one, found)) for one in children])
+    root = f"job {found.parent_id}, which is gone" if parent is None else _relative(view, parent, found)
+    sums = found.children if parent is None else parent.children
+    counts = {"pending": sums.pending, "failed": sums.failed, "ended": sums.kept + sums.archived}
+    lead = ", ".join(f"{parts.number(count)} {name}" for name, count in counts.items())
+    more = el("a", "All children", href=view.url("/jobs", q=f"parent:{parent.id}")) if parent else None
     return parts.card(
         "Family",
-        parent,
-        el("p", lead, class_="note") if lead else None,
-        el("ul", listed, class_="tree") if listed else None,
-        el("a", "All children", href=more) if len(children) == CHILDREN else None,
+        el("p", lead, class_="note") if parent else None,
+        el("ul", el("li", root, listed), class_="tree"),
+        more if sum(counts.values()) > CHILDREN else None,
     )
+
+
+def _relative(view: View, one: Job, found: Job) -> Markup:
+    """A member of the family; the job itself is marked."""
+    name = el("strong", "this job") if one.id == found.id else parts.job_link(view, one.id)
+    return join(user_text(one.task), " ", name, " ", parts.state_badge(one))
+
+
+async def _children(view: View, parent: Job) -> list[Job]:
+    """The children of a job, by id: those that are live, and those that were archived with it."""
+    found: list[Job] = await _or_none(view, q.ListChildren(job_id=parent.id, limit=CHILDREN)) or []
+    count = min(CHILDREN - len(found), parent.children.archived)
+    if count > 0:
+        # They were added before it ended, so the search begins there. It takes a limited time.
+        before = ids.first_at((parent.finished_at or view.now_ms) + MINUTE_MS)
+        wanted = q.JobFilter(parent_id=parent.id, archived=True)
+        page: JobPage | None = await _or_none(view, SearchJobs(filter=wanted, before=before, limit=count))
+        found += page.jobs if page is not None else ()
+    return sorted(found, key=lambda one: one.id)
 
 
 async def edit(view: View) -> Page:
@@ -316,7 +364,7 @@ async def edit(view: View) -> Page:
     if isinstance(body, bytes) or (body is not None and len(body) > json_view.SHOWN_CHARS * 10):
         field = el("p", "Data that is bytes, or very large, cannot be edited here.", class_="note")
     else:
-        text = body or "{}"
+        text = view.typed("data", body or "{}")
         field = join(
             el("label", "Data, JSON", for_="data"),
             el("textarea", text, id="data", name="data", rows="16", spellcheck="false", class_="mono"),
@@ -324,7 +372,15 @@ async def edit(view: View) -> Page:
     inside = join(
         field,
         el("label", "Priority, 0 to 1000", for_="priority"),
-        el("input", type="number", id="priority", name="priority", min="0", max="1000", value=found.priority),
+        el(
+            "input",
+            type="number",
+            id="priority",
+            name="priority",
+            min="0",
+            max="1000",
+            value=view.typed("priority", found.priority),
+        ),
         el(
             "div",
             parts.button("Save and retry" if found.place is Place.DONE else "Save", kind="primary"),

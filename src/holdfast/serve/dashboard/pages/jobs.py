@@ -138,6 +138,7 @@ def _list(view: View, search: JobSearch, found: JobPage) -> Markup:
         (*(("",) if view.can_manage else ()), "Job", "Task", "State", "Added", "What"),
         [_row(view, job) for job in found.jobs],
         caption="Jobs",
+        kind="jobs",
     )
     pages = _pages(view, search, found)
     if not view.can_manage:

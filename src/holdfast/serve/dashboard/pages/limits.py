@@ -4,6 +4,7 @@ from ....core import queries as q
 from ....core.counting import counted
 from ....core.errors import BadInput
 from ....core.limit_text import limit_text
+from ....core.limits import Limit
 from .. import parts, tenants
 from ..layout import form
 from ..markup import Markup, el, join, user_text
@@ -30,9 +31,9 @@ async def limits(view: View) -> Page:
         _table(view, found, name),
         rows.turn(view, "/limits", following, after="after_domain"),
         _pauses(pauses),
-        _edit(view) if view.can_manage else None,
+        _edit(view, await find_limit(view, view.param("edit"))) if view.can_manage else None,
     )
-    return Page(title="Limits", body=body, section="limits")
+    return Page(title="Limits", body=body, section="limits", live="limits")
 
 
 def _lead(found: list[q.LimitLoad]) -> str:
@@ -82,7 +83,9 @@ def _table(view: View, found: list[q.LimitLoad], name: str) -> Markup:
                 limit_text(one.limit),
                 _used(one),
                 held,
-                _lift(view, name) if view.can_manage else None,
+                el("div", _edit_link(view, name), _lift(view, name), class_="actions")
+                if view.can_manage
+                else None,
             )
         )
     return parts.table(
@@ -119,21 +122,46 @@ def _pauses(pauses: list[q.Paused]) -> Markup | None:
     return parts.card("Paused", parts.table(("What", "Whose"), listed, caption="Pauses"), more)
 
 
-def _edit(view: View) -> Markup:
+def _edit_link(view: View, name: str) -> Markup:
+    at = view.url("/limits", edit=name) + "#set"
+    return el("a", "Edit", href=at, class_="button small", aria_label=f"Edit the limit of {name}")
+
+
+async def find_limit(view: View, name: str) -> q.LimitLoad | None:
+    """The limit that a domain or pattern has of its own."""
+    domain = name.encode(errors="replace")
+    found: list[q.LimitLoad] = []
+    if name:
+        found = await view.ask(q.ListLimits(tenant=view.one_tenant, domain=domain))
+    return next((one for one in found if one.domain == domain), None)
+
+
+def _edit(view: View, edited: q.LimitLoad | None) -> Markup:
+    """The form that sets a limit; of one that is edited it has the values."""
+    name = "" if edited is None else edited.domain.decode(errors="replace")
+    limit = Limit() if edited is None else edited.limit
+    rate = "" if limit.rate is None else f"{limit.rate:.17g}"
+    numbers = (limit.burst if edited else "", "" if limit.concurrency is None else limit.concurrency)
     return parts.card(
-        "Set a limit",
+        f"Edit the limit of {name}" if name else "Set a limit",
         form(
             view,
             "/limits/set",
+            el("input", type="hidden", name="edits", value=view.typed("edits", name)),
             el("label", "Domain, or a pattern such as *.example.com", for_="domain"),
-            el("input", id="domain", name="domain", required=True, maxlength="1024"),
+            _field(view, "domain", name, required=True, maxlength="1024"),
             el("label", "Starts a second, such as 10 or 0.5", for_="rate"),
-            el("input", id="rate", name="rate", inputmode="decimal"),
+            _field(view, "rate", rate, inputmode="decimal"),
             el("label", "Burst", for_="burst"),
-            el("input", type="number", id="burst", name="burst", min="1"),
+            _field(view, "burst", numbers[0], type="number", min="1"),
             el("label", "Running at once", for_="concurrency"),
-            el("input", type="number", id="concurrency", name="concurrency", min="0"),
+            _field(view, "concurrency", numbers[1], type="number", min="0"),
             parts.button("Set limit", kind="primary"),
             class_="fields",
         ),
+        id="set",
     )
+
+
+def _field(view: View, name: str, value: object, **attributes: object) -> Markup:
+    return el("input", id=name, name=name, value=view.typed(name, value), **attributes)

@@ -22,7 +22,7 @@ async def schedules(view: View) -> Page:
         _table(view, found),
         rows.turn(view, "/schedules", following, after="after_name"),
     )
-    return Page(title="Schedules", body=body, section="schedules")
+    return Page(title="Schedules", body=body, section="schedules", live="schedules")
 
 
 def _lead(found: list[q.Planned]) -> str:
@@ -83,7 +83,7 @@ def _actions(view: View, schedule: Schedule) -> Markup:
     label = "Resume" if schedule.paused else "Pause"
     on = el("input", type="hidden", name="on", value="no" if schedule.paused else "yes")
     pause = el("button", label, type="submit", class_="small", aria_label=f"{label} {schedule.name}")
-    run = el("button", "Run now", type="submit", class_="small", aria_label=f"Run {schedule.name} now")
+    run = el("button", "Run now", type="submit", class_="small", aria_label=f"Run now: {schedule.name}")
     gone = el("button", "Delete", type="submit", class_="small danger", aria_label=f"Delete {schedule.name}")
     return el(
         "div",

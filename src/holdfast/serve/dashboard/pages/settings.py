@@ -61,8 +61,14 @@ def _revoke(view: View, name: str) -> Markup:
 
 
 def _create(view: View) -> Markup:
+    is_refused = "expires" in view.form
+    ticked = view.form.get("scope", []) if is_refused else list(Scope)
     boxes = [
-        el("label", el("input", type="checkbox", name="scope", value=scope.value, checked=True), scope.value)
+        el(
+            "label",
+            el("input", type="checkbox", name="scope", value=scope.value, checked=scope in ticked),
+            scope.value,
+        )
         for scope in Scope
         if view.allows(scope)
     ]
@@ -73,16 +79,23 @@ def _create(view: View) -> Markup:
             view,
             "/settings/tokens/create",
             el("label", "Name", for_="token-name"),
-            el("input", id="token-name", name="name", required=True, maxlength="64", autocomplete="off"),
+            _field(view, "name", maxlength="64", required=True),
             el("label", "Tenant; empty for all", for_="token-tenant"),
-            el("input", id="token-tenant", name="tenant", maxlength="255", autocomplete="off"),
+            _field(view, "tenant", maxlength="255"),
             el("fieldset", el("legend", "Scopes"), boxes),
             el("label", "Expires in, such as 90d; empty for never", for_="token-expires"),
-            el("input", id="token-expires", name="expires", maxlength="32", autocomplete="off"),
+            _field(view, "expires", maxlength="32"),
             parts.button("Create token", kind="primary"),
             class_="fields",
         ),
+        open=is_refused,
     )
+
+
+def _field(view: View, name: str, **attributes: Any) -> Markup:
+    """A field of the form that creates a token."""
+    value = view.typed(name, None)
+    return el("input", id=f"token-{name}", name=name, value=value, autocomplete="off", **attributes)
 
 
 def created(view: View, name: str, secret: str) -> Page:
@@ -105,7 +118,14 @@ async def _retention(view: View) -> Markup:
         view,
         "/settings/retention",
         el("label", "Keep ended jobs for, such as 7d; 0: not at all", for_="retention"),
-        el("input", id="retention", name="retention", required=True, value=_text_of(kept_ms), maxlength="32"),
+        el(
+            "input",
+            id="retention",
+            name="retention",
+            required=True,
+            value=view.typed("retention", _text_of(kept_ms)),
+            maxlength="32",
+        ),
         parts.button("Set retention", kind="primary"),
         class_="fields",
         data_confirm="Change how long ended jobs are kept, for all tenants?",
@@ -114,7 +134,15 @@ async def _retention(view: View) -> Markup:
         view,
         "/settings/purge",
         el("label", "Delete finished and cancelled jobs that ended more than this ago", for_="older"),
-        el("input", id="older", name="older", required=True, placeholder="12h", maxlength="32"),
+        el(
+            "input",
+            id="older",
+            name="older",
+            required=True,
+            placeholder="12h",
+            maxlength="32",
+            value=view.typed("older", None),
+        ),
         parts.button("Delete", kind="danger"),
         class_="fields",
         data_confirm="Delete old jobs?",

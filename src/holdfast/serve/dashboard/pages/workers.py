@@ -41,7 +41,7 @@ def _table(view: View, found: list[Worker]) -> Markup:
             join(
                 user_text(one.name),
                 parts.badge("stopping", "paused") if one.stopping else None,
-                el("span", f" {one.host} · {one.pid}" if one.pid else "", class_="note"),
+                el("span", " ", user_text(one.host), f" · {one.pid}", class_="note") if one.pid else None,
             ),
             _tasks(one),
             f"{one.processes} × {one.threads}",
@@ -79,11 +79,12 @@ def _tasks(one: Worker) -> Markup:
 def _running(view: View, found: q.Overview) -> Markup:
     if not found.running:
         return parts.card("Running jobs", rows.no_running(view, found))
+    names = {one.owner: one.name for one in found.workers if one.owner}
     listed = [
         (
             parts.job_link(view, job.id),
             parts.task_link(view, job.task, job.tenant),
-            str(job.owner),
+            user_text(names.get(job.owner, f"process {job.owner}")),
             parts.moment(job.started_at, found.now_ms),
             parts.moment(job.lease_until, found.now_ms),
             rows.progress(job),

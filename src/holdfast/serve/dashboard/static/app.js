@@ -92,10 +92,32 @@
     const value = event.target.closest("[data-copy]");
     if (value && !window.getSelection().toString()) copy(value.dataset.copy);
   });
+  // A log shows its end, and stays there while lines come, unless the reader has scrolled up.
+  const isAtEnd = (box) => box.scrollHeight - box.scrollTop - box.clientHeight < 8;
+  const following = new WeakSet();
+  document.addEventListener("scroll", (event) => {
+    const box = event.target;
+    if (!box.matches?.(".log")) return;
+    if (isAtEnd(box)) following.add(box); else following.delete(box);
+  }, true);
+  const seen = new WeakSet();
   const decorate = () => {
     for (const button of $$(".copy-text")) button.hidden = !$(".copied", button.closest(".card"));
+    for (const box of $$(".log")) {
+      if (!seen.has(box)) { seen.add(box); following.add(box); }
+      if (following.has(box)) box.scrollTop = box.scrollHeight;
+    }
   };
   decorate();
+
+  // What an action did is told once: its words leave the address, and the line goes after a while.
+  const address = new URL(location.href);
+  if (address.searchParams.has("done")) {
+    for (const name of ["done", "count", "left"]) address.searchParams.delete(name);
+    history.replaceState(null, "", address);
+  }
+  const notice = $(".notice");
+  if (notice) setTimeout(() => notice.remove(), 6000);
 
   // Keys: / goes to the search, g and a letter to a page, p pauses.
   const pages = { o: "/", j: "/jobs", t: "/tasks", s: "/schedules", l: "/limits", w: "/workers", h: "/handlers", c: "/consumers", n: "/journal", e: "/settings" };
@@ -121,8 +143,8 @@
   const subject = body.dataset.live;
   const state = $("#live-state"), toggle = $("#live-toggle");
   if (subject === undefined || !window.EventSource || !state || !toggle) return;
-  let source = null, due = false, busy = false, last = 0;
-  const LEAST_MS = 1500, IDLE_MS = 15000;
+  let source = null, due = false, busy = false, last = 0, missed = false;
+  const LEAST_MS = 1000, IDLE_MS = 15000;
   const isEditing = () => {
     const active = document.activeElement;
     const edited = active && active.matches("#live input:not([type=checkbox]), #live textarea, #live select");
@@ -130,7 +152,9 @@
       || !window.getSelection().isCollapsed;
   };
   const refresh = async () => {
-    if (!source || busy || document.hidden || isEditing()) return;
+    if (!source || busy || document.hidden) return;
+    missed = isEditing();
+    if (missed) return;
     const wait = last + LEAST_MS - Date.now();
     if (wait > 0) { if (!due) { due = true; setTimeout(() => { due = false; refresh(); }, wait); } return; }
     busy = true;
@@ -141,7 +165,10 @@
       const page = new DOMParser().parseFromString(await reply.text(), "text/html");
       const fresh = page.getElementById("live");
       if (fresh && source && !isEditing()) {
+        const told = $("#live > .notice");
+        told?.remove();
         morph($("#live"), document.importNode(fresh, true));
+        if (told) $("#live").prepend(told);
         showTimes();
         decorate();
         body.dispatchEvent(new CustomEvent("holdfast:updated"));
@@ -168,7 +195,7 @@
   const show = (text, on) => { state.textContent = text; state.classList.toggle("off", !on); };
   const stop = (text) => { source?.close(); source = null; show(text, false); toggle.textContent = "Resume"; };
   const start = () => {
-    const words = new URLSearchParams(subject === "counts" ? {} : { job: subject });
+    const words = new URLSearchParams(subject === "counts" ? {} : /^\d+$/.test(subject) ? { job: subject } : { of: subject });
     if (tenant !== null) words.set("tenant", tenant);
     source = new EventSource(`${base}/live?${words}`);
     source.addEventListener("open", () => show("Live", true));
@@ -182,6 +209,7 @@
   });
   if (kept.get("paused") === "yes") stop("Paused"); else start();
   setInterval(() => { if (Date.now() - last >= IDLE_MS) refresh(); }, IDLE_MS / 3);
+  document.addEventListener("focusout", () => setTimeout(() => { if (missed) refresh(); }, 0));
   document.addEventListener("visibilitychange", () => { if (!document.hidden) refresh(); });
   window.addEventListener("pagehide", () => source?.close());
 })();
