@@ -15,7 +15,7 @@ export PYTHONPYCACHEPREFIX := $(CURDIR)/.cache/pycache
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run demo screenshots test check size fix proto bench compare proof versions
+.PHONY: help setup run demo screenshots test check size fix proto bench compare proof versions kept
 
 help: ## show this text
 	@echo "Holdfast, a durable job queue for Python."
@@ -66,6 +66,9 @@ compare: setup ## measure beside other job queues, three times; about half an ho
 
 proof: setup ## the long tests: many histories, many processes
 	HYPOTHESIS_PROFILE=proof $(BIN)/python -m pytest -m proof --timeout 7200 $(ARGS)
+
+kept: setup ## keep a store of today's layout for the tests of later versions, at each release
+	$(BIN)/python -m tests.upgrades.keep
 
 versions: setup ## the suites of the stores on other versions of PostgreSQL and Redis, and on Valkey
 	tools/versions.sh $(ARGS)

@@ -143,14 +143,14 @@ def test_another_version_of_the_schema_is_refused(postgres, store, postgres_url,
     """With what to do; nothing in it is touched."""
     add(store, a_job(1))
     with postgres.connect() as connection:
-        connection.execute(f"UPDATE {schema}.version SET version = %s", (version,))
+        connection.execute(f"UPDATE {schema}.version SET version = %s, oldest = %s", (version, version))
         try:
             if version:
                 assert way in told(postgres_url, SchemaMismatch)
             else:
                 assert "is damaged" in told(postgres_url, StoreCorrupt)
         finally:
-            connection.execute(f"UPDATE {schema}.version SET version = %s", (len(migrations(schema)),))
+            connection.execute(f"UPDATE {schema}.version SET version = 1, oldest = 1")
     assert all_ids(store) == [1]
 
 

@@ -220,9 +220,9 @@ def test_an_old_server_and_a_newer_layout_are_refused(store, redis_server):
     with pytest.raises(StoreError, match=r"must be Redis 6\.2 or later"):
         check_server(found._replace(version=(6, 0)), store.address)
     with redis_server.client() as client:
-        client.set(keys.version, 2)
+        client.set(keys.version, "2 2 ")
 
-    with pytest.raises(SchemaMismatch, match="layout 2"):
+    with pytest.raises(SchemaMismatch, match=r"layout 2; this one knows up to 1\): upgrade"):
         add(RedisStore(redis_server.url(store.address.prefix)), a_job(2))
 
 

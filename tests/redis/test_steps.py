@@ -168,8 +168,9 @@ def test_a_commit_that_arrives_after_it_was_given_up_does_nothing(redis_server, 
     session, mark = keys.sessions + b"late", keys.base + b"mark"
     named = [session, *keys.of_every_plan, mark]
     plan = [msgspec.msgpack.encode([2, 1, 1, HSET, len(named), 1, 2]), b"field", b"value"]
-    how = (SESSION_MS, keys.news, b"")
+    how = (SESSION_MS, keys.news, b"", b"1 1 ")
     with redis_server.client() as client:
+        client.set(keys.version, b"1 1 ")
 
         def call(script, names, *values):
             return client.eval(script.text, len(names), *names, *values)

@@ -159,8 +159,8 @@ def test_a_pattern_is_looked_for_among_names_and_not_among_jobs(store, messages,
 
     assert ids(claim(store, glob="la*")) == [9_001]
 
-    # The notice, the names, the claim and the commit.
-    assert len(messages) - before == 4
+    # The names, the claim and the commit.
+    assert len(messages) - before == 3
     assert sum(_items(replies) for _, replies in messages[before:]) <= tasks + 20
 
 

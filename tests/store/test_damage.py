@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 
 import pytest
 
@@ -62,7 +62,7 @@ class SqliteDamager(Damager):
             before = txn.connection.rows("SELECT version FROM holdfast_schema")
             txn.connection.change("DELETE FROM holdfast_schema")
             for number in numbers:
-                txn.connection.change("INSERT INTO holdfast_schema VALUES (?)", (number,))
+                txn.connection.change("INSERT INTO holdfast_schema VALUES (?, ?)", (number, number))
             return [number for (number,) in before]
 
         return look(store, change)
@@ -94,7 +94,7 @@ class PostgresDamager(Damager):
             before = txn.connection.rows(f'SELECT version FROM "{txn.schema}".version')
             txn.connection.change(f'DELETE FROM "{txn.schema}".version')
             for number in numbers:
-                txn.connection.change(f'INSERT INTO "{txn.schema}".version VALUES (%s)', (number,))
+                txn.connection.change(f'INSERT INTO "{txn.schema}".version VALUES (%s, %s)', (number, number))
             return Changes(), [number for (number,) in before]
 
         return store.run(change)
@@ -118,12 +118,13 @@ class RedisDamager(Damager):
         """Let these be the versions of the store; what they were."""
         with self._server(store) as (server, keys):
             before = server.call(b"GET", keys.version)
-            server.call(b"SET", keys.version, b" ".join(b"%d" % number for number in numbers))
-        return [int(before)] if before.isdigit() else []
+            server.call(b"SET", keys.version, b"".join(b"%d %d " % (number, number) for number in numbers))
+        return [int(before.split(b" ")[0])] if before else []
 
     @contextmanager
     def _server(self, store):
-        store.read(lambda txn: None)
+        with suppress(holdfast.StoreCorrupt):
+            store.read(lambda txn: None)
         keys = Keys(store.address.prefix)
         with closing(server_of(store.address, keys.base)) as server:
             yield server, keys
@@ -293,7 +294,7 @@ def test_a_damaged_record_in_the_archive_stops_no_purge(queue, open_store, damag
         queue.get(bad)
 
 
-@pytest.mark.parametrize("numbers", [[], [3, 4], [-1]], ids=str)
+@pytest.mark.parametrize("numbers", [[], [-1]], ids=str)
 def test_an_odd_schema_table_is_corrupt(queue, open_store, damager, numbers):
     """Not a TypeError; and nothing is changed."""
     queue.add("work")

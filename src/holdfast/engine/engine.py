@@ -14,32 +14,72 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from msgspec.structs import replace
 
 from ..core import commands as c
-from ..core import rank
+from ..core import kinds, rank
+from ..core.defaults import Defaults
 from ..core.errors import Conflict, HoldfastError, Stopped, StoreError
+from ..core.handler import Handler
+from ..core.indexed import LogMark, Mark
 from ..core.job import Job, Place
 from ..core.kinds import DOMAIN
+from ..core.layout import ROW_RECORDS
+from ..core.limits import Domain, Limit
 from ..core.moving import check_open
+from ..core.notes import JobLog, StepResult
 from ..core.queries import Query
+from ..core.token import Token
+from ..core.unique import Unique
+from ..core.worker import Worker
 from ..store.common.clock import monotonic_s
+from ..store.common.pointers import Pointer
 from ..store.contract import Changes, ReadTxn, Store, Txn
 from . import joblog, upkeep
 from .batch.batch import Batch
 from .batch.task_defaults import KnownDefaults
 from .claim_hint import ClaimHint, read_claim_hint
 from .commands.adding import insert_scheduled, is_free
+from .commands.chores import Chore
 from .commands.claims import claim
 from .commands.governing import get_retention, put_retention
+from .commands.handlers import HandlerHead
+from .commands.outbox import OutboxMessage
+from .commands.requests import RequestNote
+from .commands.schedules import Kept
 from .commands.verbs import VERBS, JobRef
 from .done import Done
 from .queries import QUERIES, STORE_QUERIES
+from .records import Patterns
 from .shard_info import UNSHARDED, ShardInfo
-from .sysid import IdMaker, IdSource, OutOfNumbers, StopPeriod
+from .sysid import IdMaker, IdSource, OutOfNumbers, StopPeriod, Sysid
 
 if TYPE_CHECKING:
     from .metrics import CommitMeter
 
 T = TypeVar("T")
 CLAIMING = (c.Claim, c.Upkeep)
+# Of the rows of these tables, a process of an older version keeps the fields that it does not know.
+ROW_RECORDS.update(
+    {
+        kinds.UNIQUE: Unique,
+        kinds.DOMAIN: Domain,
+        kinds.LIMIT: Limit,
+        kinds.PATTERNS: Patterns,
+        kinds.SCHEDULE: Kept,
+        kinds.SYSID: Sysid,
+        kinds.WORKER: Worker,
+        kinds.TOKEN: Token,
+        kinds.REQUEST: RequestNote,
+        kinds.TASK: Defaults,
+        kinds.HANDLER: HandlerHead,
+        kinds.HANDLER_VERSION: Handler,
+        kinds.STEPS: StepResult,
+        kinds.JOB_LOG: JobLog,
+        kinds.CHORE: Chore,
+        kinds.PROGRESS: Mark,
+        kinds.LOG: LogMark,
+        kinds.POINTER: Pointer,
+        kinds.OUTBOX: OutboxMessage,
+    }
+)
 
 
 class Engine:

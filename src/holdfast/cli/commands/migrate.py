@@ -11,10 +11,10 @@ from ..session import Session, settings
 @settings()
 @click.pass_obj
 def migrate(session: Session, /, *, sql: bool) -> None:
-    """Upgrade the schema of a PostgreSQL store.
+    """Upgrade the layout of a PostgreSQL store.
 
-    Run this after an upgrade of Holdfast. Stop all processes of the older version first. A new store needs no
-    migration: the first process creates its schema.
+    Run this after an upgrade of Holdfast. Processes of the older version may be running: those that may not
+    write the new layout end with an error. A new store needs no migration: the first process creates it.
     """
     from ...queue.connect import migrate as bring_up
 

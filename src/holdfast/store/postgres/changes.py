@@ -19,7 +19,19 @@ from ...core.kinds import Names
 from ..common.form import COLD, rest_parts
 from ..contract import UNCHANGED, Changes, CountKey, NewJobs, RowKey, TallyKey
 from ..fairness import Pair
-from .statements import in_hex, key_texts, migrations, numbered, numbers, quoted, raws, switches, texts
+from .statements import (
+    LAYOUT,
+    in_hex,
+    key_texts,
+    migrations,
+    numbered,
+    numbers,
+    quoted,
+    raws,
+    suffix,
+    switches,
+    texts,
+)
 
 # Data above this length is in a table of its own and written once. Shorter data is in the job's row and
 # written again with each change of it, which costs less up to about 500. `commit_changes` has the same
@@ -230,7 +242,7 @@ def put_counts(
 
 # How a call is written
 
-_SIGNATURE = re.compile(r"FUNCTION \S+\.commit_changes\((.*?)\) RETURNS", re.DOTALL)
+_SIGNATURE = re.compile(r"FUNCTION \S+\.commit_changes(?:_\d+)?\((.*?)\) RETURNS", re.DOTALL)
 _PARAMETER = re.compile(r"(\w+) (\w+(?:\[\])?) DEFAULT")
 
 
@@ -244,16 +256,16 @@ _TYPES = parameter_types(migrations("x"))
 
 
 @lru_cache(maxsize=512)
-def call_of(schema: str, names: tuple[str, ...]) -> str:
-    """The call with these parameters as `%(name)s`."""
+def call_of(schema: str, names: tuple[str, ...], version: int = LAYOUT) -> str:
+    """The call with these parameters as `%(name)s`, on a store of a version of the layout."""
     given = ", ".join(f"{name} => %({name})s::{_TYPES[name]}" for name in names)
-    return f'SELECT "{schema}".commit_changes({given})'
+    return f'SELECT "{schema}".commit_changes{suffix(version)}({given})'
 
 
 @lru_cache(maxsize=512)
-def numbered_call_of(schema: str, names: tuple[str, ...]) -> str:
+def numbered_call_of(schema: str, names: tuple[str, ...], version: int = LAYOUT) -> str:
     """The call with these parameters as `$1`, `$2`, …"""
-    return numbered(call_of(schema, names))[0]
+    return numbered(call_of(schema, names, version))[0]
 
 
 def as_bytes(parameters: Parameters) -> list[bytes]:

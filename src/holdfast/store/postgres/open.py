@@ -1,17 +1,18 @@
 """Opening a schema: checks, creation, migrations.
 
 no schema, or an empty one     created: all migrations, in one transaction; with `create=False` StoreMissing
-the current version            used
-an older version               SchemaMismatch: `holdfast migrate`, when all processes can be stopped
-a newer version                SchemaMismatch: install that version
+the current layout             used
+an older layout                SchemaMismatch: `holdfast migrate`, under running processes
+a newer layout                 used if it lets this version write, otherwise SchemaMismatch
 tables of an application       StoreError: Holdfast needs its own schema
 """
 
 from ...core.counting import counted
 from ...core.errors import SchemaMismatch, StoreCorrupt, StoreError, StoreMissing
+from ...core.layout import Layout, check_layout
 from .connection import PostgresConnection
 from .locks import lock_number
-from .statements import migrations
+from .statements import LAYOUT, migrations
 from .url import PostgresAddress
 
 # The oldest supported server version.
@@ -24,22 +25,34 @@ WHERE nspname = %s AND relkind IN ('r', 'p')"""
 _SCHEMA = "SELECT count(*) FROM pg_namespace WHERE nspname = %s"
 
 
-def schema_version(connection: PostgresConnection, schema: str) -> int:
-    """The version of our tables in a schema; 0: there are none."""
+NO_LAYOUT = Layout(0, 0)
+# The tables that batches and SQL functions of the store write.
+_WRITTEN = ("jobs", "data_apart", "results", "archive", "rows", "counts", "count_changes", "pairs", "tenants")
+
+
+def layout_of(connection: PostgresConnection, schema: str) -> Layout:
+    """The layout of our tables in a schema; `NO_LAYOUT`: there are none.
+
+    Later versions may add columns to the table, but not change what its first two mean.
+    """
     # From the catalogue: `to_regclass` may use a cache from before we waited for the lock.
     if not connection.value(_TABLES + " AND relname = 'version'", (schema,)):
-        return 0
-    rows = connection.rows(f'SELECT version FROM "{schema}".version')
-    if len(rows) != 1 or not isinstance(rows[0][0], int) or rows[0][0] < 1:
+        return NO_LAYOUT
+    rows = connection.rows(f'SELECT * FROM "{schema}".version ORDER BY 1 DESC')
+    numbers = rows[0][:2] if rows else (None,)
+    if not all(isinstance(number, int) and number > 0 for number in numbers):
         raise StoreCorrupt(
             f"the schema {schema} is damaged: its table version holds {len(rows)} rows, and must hold one, "
-            "the number of its version; restore a backup"
+            "the number of its layout; restore a backup"
         )
-    return int(rows[0][0])
+    return Layout(*numbers) if len(numbers) == 2 else Layout(numbers[0], 0)
 
 
-def make_ready(connection: PostgresConnection, address: PostgresAddress, *, create: bool = True) -> None:
-    """Check the schema, or create it if it does not exist. The connection is in no transaction."""
+def make_ready(connection: PostgresConnection, address: PostgresAddress, *, create: bool = True) -> Layout:
+    """Check the schema, or create it if it does not exist; return its layout.
+
+    The connection is in no transaction.
+    """
     ((number, encoding, standby),) = connection.rows(_SERVER)
     if number < OLDEST:
         raise StoreError(f"{address.shown} is PostgreSQL {number // 10_000}, and must be 14 or newer")
@@ -49,21 +62,19 @@ def make_ready(connection: PostgresConnection, address: PostgresAddress, *, crea
         )
     if standby:
         raise StoreError(f"{address.shown} cannot be written: it is a replica; use the primary")
-    version, known = schema_version(connection, address.schema), len(migrations(address.schema))
-    if version == 0 and not create:
+    layout = layout_of(connection, address.schema)
+    if not layout.version and not create:
         raise StoreMissing(address.shown)
-    if version == 0:
+    if not layout.version:
         migrate(connection, address)
-    elif version < known:
+        return layout_of(connection, address.schema)
+    check_layout(address.shown, layout, LAYOUT)
+    if layout.version < LAYOUT:
         raise SchemaMismatch(
-            f"{address.shown} is of schema version {version}, and this Holdfast needs {known}: stop its "
-            f"processes, then run: holdfast migrate --store {address.shown}"
+            f"{address.shown} has layout {layout.version}, and this Holdfast needs {LAYOUT}: run: holdfast "
+            f"migrate --store {address.shown}; older processes that may not write then end with an error"
         )
-    elif version > known:
-        raise SchemaMismatch(
-            f"{address.shown} was written by a newer Holdfast: it is of schema version {version}, and this "
-            f"one knows up to {known}; install that version, or give this one another schema"
-        )
+    return layout
 
 
 def migrate(connection: PostgresConnection, address: PostgresAddress) -> list[int]:
@@ -73,20 +84,33 @@ def migrate(connection: PostgresConnection, address: PostgresAddress) -> list[in
     try:
         # Another process may be migrating: the second one finds it done.
         connection.value("SELECT 1 FROM pg_advisory_xact_lock(%s)", (lock_number(address.schema, "migrate"),))
-        version, made = schema_version(connection, address.schema), []
-        if version == 0:
+        layout = layout_of(connection, address.schema)
+        if not layout.version:
             _begin_schema(connection, address)
-        for number, text in enumerate(migrations(address.schema)[version:], start=version + 1):
+        else:
+            check_layout(address.shown, layout, LAYOUT)
+            if layout.version < LAYOUT:
+                _stop_writers(connection, address.schema)
+        texts = migrations(address.schema)[layout.version :]
+        for text in texts:
             connection.execute(text)
-            connection.change(f'DELETE FROM "{address.schema}".version')
-            connection.change(f'INSERT INTO "{address.schema}".version VALUES (%s)', (number,))
-            made.append(number)
         connection.execute("COMMIT")
     except BaseException:
         if connection.is_open:
             connection.execute("ROLLBACK")
         raise
-    return made
+    return [*range(layout.version + 1, layout.version + 1 + len(texts))]
+
+
+def _stop_writers(connection: PostgresConnection, schema: str) -> None:
+    """Wait for the transactions that write, and let later ones wait until the migration has ended.
+
+    Batches have the lock of the notice from their start, so that none waits for a table of a later one. What
+    else writes may deadlock with this: then the migration is tried again.
+    """
+    connection.value("SELECT 1 FROM pg_advisory_xact_lock(%s)", (lock_number(schema, "notice"),))
+    tables = ", ".join(f'"{schema}".{name}' for name in _WRITTEN)
+    connection.execute(f"LOCK TABLE {tables} IN SHARE ROW EXCLUSIVE MODE")
 
 
 def _begin_schema(connection: PostgresConnection, address: PostgresAddress) -> None:
@@ -101,8 +125,5 @@ def _begin_schema(connection: PostgresConnection, address: PostgresAddress) -> N
 
 def script(schema: str) -> str:
     """All migrations as one SQL script, for users who run them by hand."""
-    parts = [f'CREATE SCHEMA IF NOT EXISTS "{schema}";']
-    for number, text in enumerate(migrations(schema), start=1):
-        version = f'DELETE FROM "{schema}".version;\nINSERT INTO "{schema}".version VALUES ({number});'
-        parts.append(f"{text.strip()}\n\n{version}")
+    parts = [f'CREATE SCHEMA IF NOT EXISTS "{schema}";', *map(str.strip, migrations(schema))]
     return "BEGIN;\n\n" + "\n\n".join(parts) + "\n\nCOMMIT;\n"

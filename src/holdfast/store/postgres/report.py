@@ -3,8 +3,8 @@
 from ...core.counting import counted
 from ..common.report import MEGABYTE, clock_complaints
 from .connection import PostgresConnection
-from .open import schema_version
-from .statements import migrations
+from .open import layout_of
+from .statements import LAYOUT
 from .url import PostgresAddress
 
 # Dead rows are reported above this number, and above this multiple of the live ones.
@@ -101,7 +101,7 @@ def facts(connection: PostgresConnection, address: PostgresAddress) -> dict[str,
         "store": "postgresql",
         "address": address.shown,
         "server": setting("server_version"),
-        "schema": f"{schema_version(connection, address.schema)} of {len(migrations(address.schema))}",
+        "schema": f"{layout_of(connection, address.schema).version} of {LAYOUT}",
         "size": f"{connection.value(_SIZE, (quoted,)) / MEGABYTE:,.1f} MB",
         "fsync": setting("fsync"),
         "synchronous commit": setting("synchronous_commit"),

@@ -10,6 +10,7 @@ from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
+from ...core.layout import oldest_writer
 from ..common.form import load_statements
 from .locks import lock_number
 
@@ -22,6 +23,10 @@ _PLACE = re.compile(r"%(?:s|\((\w+)\)s)(?:::(\w+\[\]|bytea))?")
 
 # The tag of a dollar-quoted literal.
 _TAG = "$h"
+# Every batch that writes calls the function and inserts into the table. Their names have the number of the
+# layout (the first has none), so that a process that does not know of a newer layout cannot commit:
+# docs/decisions/0023.
+_LAYOUT_NAME = re.compile(r"\bcommit_(changes|marks)\b")
 
 
 _SQL = load_statements(_FOLDER / "sql", ("read", "claim"), HOT)
@@ -29,10 +34,20 @@ _JOBS = ("load", "children", "children_at", "expiring", "domain_queue", "domain_
 _CLAIMS = {"claim_any": "NULL", "claim_pairs": "NULL", "claim_merged": "(SELECT count(*) FROM candidates)"}
 
 
+def suffix(version: int) -> str:
+    """The end of names that differ between layouts."""
+    return f"_{version}" if version > 1 else ""
+
+
+def in_layout(sql: str, version: int) -> str:
+    """SQL with the names of a version of the layout."""
+    return _LAYOUT_NAME.sub(lambda found: f"commit_{found[1]}{suffix(version)}", sql)
+
+
 @cache
-def statements(schema: str, *, locking: bool) -> dict[str, str]:
+def statements(schema: str, *, locking: bool, version: int) -> dict[str, str]:
     """All statements for a schema; `locking`: of a batch, which lock the rows that they read."""
-    named = dict(_SQL)
+    named = {name: in_layout(sql, version) for name, sql in _SQL.items()}
     first = [f"first_{place}" for place in range(1, 7)]
     for place, name in enumerate(first, start=1):
         named[name] = named["first_ready" if place == 2 else "first"].replace("{place}", str(place))
@@ -68,22 +83,58 @@ def numbered(sql: str, *, cast: bool = False) -> tuple[str, tuple[Any, ...]]:
     return _PLACE.sub(number, sql), tuple(names)
 
 
-def migrations(schema: str) -> list[str]:
-    """The SQL of each migration, from one or more files: the first creates version 1, the next version 2."""
+@cache
+def _migration_texts() -> list[str]:
     folder = _FOLDER / "migrations"
     parts: dict[str, list[str]] = {}
     # Sorted by name: tables before functions, and functions before their callers.
     for name in sorted(entry.name for entry in folder.iterdir() if entry.name.endswith(".sql")):
         parts.setdefault(name[:4], []).append(folder.joinpath(name).read_text("utf-8"))
+    return ["\n".join(part) for part in parts.values()]
+
+
+# The version of the layout that this program writes.
+LAYOUT = len(_migration_texts())
+# Renames what differs between layouts, in the table and in the functions that use it.
+_RENAME = """DO $rename$
+DECLARE
+    definition text;
+BEGIN
+    ALTER TABLE {schema}.commit_marks{old} RENAME TO commit_marks{new};
+    FOR definition IN
+        SELECT pg_get_functiondef(oid) FROM pg_proc
+        WHERE pronamespace = '{schema}'::regnamespace AND prosrc LIKE '%commit_marks{old} %'
+    LOOP
+        EXECUTE replace(
+            replace(definition, '.commit_marks{old} ', '.commit_marks{new} '),
+            '.commit_changes{old}(', '.commit_changes{new}('
+        );
+    END LOOP;
+    DROP FUNCTION {schema}.commit_changes{old};
+END
+$rename$;
+"""
+_VERSION = """
+DELETE FROM {schema}.version;
+INSERT INTO {schema}.version (version, oldest) VALUES ("""
+
+
+def migrations(schema: str) -> list[str]:
+    """The SQL of each migration, from one or more files: the first creates version 1, the next version 2."""
     fills = {
         "{schema}": f'"{schema}"',
         "{channel}": f"'{channel(schema)}'",
         "{notice_lock}": str(lock_number(schema, "notice")),
         "{fold_lock}": str(lock_number(schema, "fold")),
     }
-    texts = ["\n".join(part) for part in parts.values()]
-    for mark, fill in fills.items():
-        texts = [text.replace(mark, fill) for text in texts]
+    texts = []
+    for number, text in enumerate(_migration_texts(), start=1):
+        old, new, oldest = suffix(number - 1), suffix(number), oldest_writer(text, number)
+        rename = _RENAME.replace("{old}", old).replace("{new}", new) if number > 1 else ""
+        sql = f"{rename}{in_layout(text, number)}{_VERSION}{number}, {oldest});\n"
+        for mark, fill in fills.items():
+            sql = sql.replace(mark, fill)
+        texts.append(sql)
     return texts
 
 

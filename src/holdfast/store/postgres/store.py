@@ -20,6 +20,7 @@ import psycopg
 from ...core.damage import UNREADABLE
 from ...core.errors import BadInput, Conflict, Filling, Moved, Stopped, StoreError
 from ...core.kinds import PAUSE
+from ...core.layout import Layout, unreadable_newer
 from ..common.clock import Clock
 from ..common.outage import Outages, RetryPeriod, unsettled
 from ..common.server_time import Time
@@ -31,16 +32,16 @@ from .counts import FOLD_ROWS, Folding
 from .errors import LOCKED, code_of, is_lost, translated
 from .locks import Locks, Wants, lock_number
 from .notify import NEWEST, PostgresListener, PostgresNotifier
-from .open import make_ready, migrate, script
+from .open import layout_of, make_ready, migrate, script
 from .pool import Pool
 from .presence import PostgresPresence
 from .reads import FEW_PAIRS, FIRST_TABLES, PostgresReads, for_first_reads
 from .repair import repair_records
 from .report import complaints, facts
 from .starts import Starts, Walks
-from .statements import channel, in_hex, numbered, numbers, statements
+from .statements import LAYOUT, channel, in_hex, numbered, numbers, statements
 from .tries import RETRIED, Tries
-from .txn import PostgresTxn
+from .txn import PostgresKeepingTxn, PostgresTxn
 from .url import parse
 
 T = TypeVar("T")
@@ -83,7 +84,7 @@ class PostgresStore:
         self._notifier = PostgresNotifier(self.address, self.pool, self._listener.name)
         self._presence = PostgresPresence(self.address, self.pool)
         schema = self._schema = self.address.schema
-        self._writing, self._reading = statements(schema, locking=True), statements(schema, locking=False)
+        self._use_layout(Layout(LAYOUT, LAYOUT))
         # Where index scans start, see `starts`; and the last known notice, which blind batches use.
         self.starts = Starts()
         self._notice: bytes | None = None
@@ -98,8 +99,18 @@ class PostgresStore:
         return f"PostgresStore({self.address.shown!r})"
 
     def _make_ready(self, connection: OwnConnection) -> None:
-        make_ready(connection, self.address, create=self._create)
+        layout = make_ready(connection, self.address, create=self._create)
+        if layout != self._layout:
+            self._use_layout(layout)
         self._listener.begin(connection.value(NEWEST))
+
+    def _use_layout(self, layout: Layout) -> None:
+        """Use the names of a layout; on one that is newer than this version, records keep unknown fields."""
+        version = layout.version
+        self._writing = statements(self._schema, locking=True, version=version)
+        self._reading = statements(self._schema, locking=False, version=version)
+        self._txn_type = PostgresKeepingTxn if version > LAYOUT else PostgresTxn
+        self._layout = layout
 
     def migrate(self) -> list[int]:
         """Migrate the schema; return the new versions."""
@@ -203,7 +214,7 @@ class PostgresStore:
     def _txn(
         self, connection: PostgresConnection, locks: Locks, now_ms: int, notice: bytes | None
     ) -> PostgresTxn:
-        return PostgresTxn(
+        return self._txn_type(
             connection,
             self._writing,
             now_ms,
@@ -213,6 +224,7 @@ class PostgresStore:
             locks=locks,
             at_ms=now_ms if self._clock is None else 0,
             perhaps_empty=self.folding.perhaps_empty,
+            version=self._layout.version,
         )
 
     def _note_time(self, now_ms: int) -> int:
@@ -229,10 +241,11 @@ class PostgresStore:
             if not parameters:
                 connection.execute("COMMIT")
             elif is_blind and connection.prepares:
-                connection.call(numbered_call_of(self._schema, tuple(parameters)), as_bytes(parameters))
+                sql = numbered_call_of(self._schema, tuple(parameters), txn.version)
+                connection.call(sql, as_bytes(parameters))
             else:
                 begin = _BATCH + self.pool.settings if is_blind else ""
-                sql = numbered_call_of(self._schema, tuple(parameters))
+                sql = numbered_call_of(self._schema, tuple(parameters), txn.version)
                 connection.execute(f"{begin}{connection.written(sql, [*parameters.values()])};COMMIT")
         except psycopg.Error as error:
             if not parameters or not is_lost(error):
@@ -336,7 +349,7 @@ class PostgresStore:
             theirs = borrowed(connection)
             session = self._check_database(theirs)
         wants: Wants = {}
-        tries = self._tries(repair=lambda: repair_records(theirs, self._schema))
+        tries = self._tries(repair=lambda: self._repair_in(theirs))
         while True:
             try:
                 return self._run_inside(theirs, session, fn, wants)
@@ -374,7 +387,7 @@ class PostgresStore:
             txn = self._txn(reading, locks, self._note_time(now_ms), notice)
             changes, result = fn(txn)
             if parameters := txn.commit_parameters(changes):
-                connection.execute(call_of(self._schema, tuple(parameters)), parameters)
+                connection.execute(call_of(self._schema, tuple(parameters), txn.version), parameters)
             if changes.wake and self.address.notify:
                 # Sent when the caller commits, to all processes including this one.
                 connection.value("SELECT pg_notify(%s, '')", (channel(self._schema),))
@@ -434,7 +447,24 @@ class PostgresStore:
 
     def _repair(self) -> int:
         with self.pool.connection() as connection:
-            return repair_records(connection, self._schema)
+            connection.execute("BEGIN")
+            try:
+                count = self._repair_in(connection)
+                connection.execute("COMMIT")
+                return count
+            except BaseException as error:
+                if connection.is_open and isinstance(error, Exception):
+                    connection.execute("ROLLBACK")
+                raise
+
+    def _repair_in(self, connection: PostgresConnection) -> int:
+        """Repair records in a transaction, unless a newer version may have written them."""
+        lock = lock_number(self._schema, "migrate")
+        connection.value("SELECT 1 FROM pg_advisory_xact_lock_shared(%s)", (lock,))
+        layout = layout_of(connection, self._schema)
+        if layout.version > LAYOUT:
+            raise unreadable_newer(self.address.shown, layout, LAYOUT)
+        return repair_records(connection, self._schema)
 
     def close(self) -> None:
         """Close all connections."""

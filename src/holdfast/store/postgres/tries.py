@@ -1,6 +1,7 @@
 """After which errors a call is retried, how often and for how long.
 
 conflict with another batch     at once, up to TRIES times and until the time for retries has passed
+a name that does not exist      once, after the layout of the schema was checked: it may have been migrated
 there is a pooler               at once, without prepared statements
 an unreadable record            once, after it was repaired
 the server is down              with pauses, until the time for retries has passed
@@ -17,10 +18,12 @@ from ...core.errors import Conflict, Contended
 from ..common.outage import RETRIED_IF_OPENED, Outages, RetryPeriod, Unreachable
 from ..common.repair import beyond_repair
 from ..contract import TRIES
-from .errors import Pooled, translate
+from .errors import Pooled, translate, translated
 from .pool import Pool
 from .url import PostgresAddress
 
+# The names of a layout that is not the one that was opened.
+MISSING = (e.UndefinedTable, e.UndefinedFunction, e.UndefinedColumn)
 RETRIED = (psycopg.Error, Conflict, Unreachable, *RETRIED_IF_OPENED, *UNREADABLE)
 
 
@@ -38,12 +41,15 @@ class Tries:
         self._address, self._pool, self._outages, self._repair = address, pool, outages, repair
         self._patience = RetryPeriod(outages, patience_s)
         self._count = 0
-        self._is_repaired = False
+        self._is_repaired = self._is_checked = False
 
     def again(self, error: BaseException) -> None:
         """Return if the call should be repeated after this error, perhaps after a pause; else raise it."""
         if isinstance(error, UNREADABLE):
             self._repair_once(error)
+            return
+        if isinstance(error, MISSING) and not self._is_checked:
+            self._is_checked, self._pool.was_ready = True, False
             return
         if isinstance(error, psycopg.Error):
             error = translate(error, self._address)
@@ -67,6 +73,10 @@ class Tries:
         if isinstance(error, UNREADABLE):
             self._repair_once(error)
             return
+        if isinstance(error, MISSING) and not self._is_checked:
+            self._is_checked, self._pool.was_ready = True, False
+            with translated(self._address), self._pool.connection():
+                return
         # Another try would fail too: the other transaction waits for a lock that this one keeps, or the
         # snapshot stays old.
         is_hopeless = isinstance(error, e.DeadlockDetected | e.SerializationFailure)

@@ -7,11 +7,14 @@ together with its COMMIT (`commit_parameters`).
 import random
 from collections.abc import Collection, Sequence
 
+from msgspec.structs import replace
+
 from ...core import rank
 from ...core.errors import Conflict
 from ...core.job import Body, Job, Place
 from ...core.kinds import DOMAIN, Names
-from ..contract import UNCHANGED, Changes, ClaimQuery, Moments, Waiting, WaitingQuery
+from ...core.layout import keep_rows, keep_unknown, unmovable
+from ..contract import NOTHING, UNCHANGED, Changes, ClaimQuery, Moments, Waiting, WaitingQuery
 from ..fairness import Pair
 from .changes import Parameters, call_of, parameters_of, put_counts, tables_of
 from .claim import PostgresClaim
@@ -38,9 +41,12 @@ class PostgresTxn(PostgresReads):
         locks: Locks,
         at_ms: int,
         perhaps_empty: set[Pair],
+        version: int,
     ) -> None:
         super().__init__(connection, sql, now_ms, schema=schema, starts=starts, notice=notice)
         self.locks = locks
+        # The version of the store's layout.
+        self.version = version
         # Pairs that are marked as having READY jobs, and may have none.
         self._perhaps_empty = perhaps_empty
         # The time that is stored with written rows; 0 if the clock is not the server's.
@@ -169,7 +175,7 @@ class PostgresTxn(PostgresReads):
             return
         self._wrote = True
         self._moments = None
-        self.connection.execute(call_of(self.schema, tuple(parameters)), parameters)
+        self.connection.execute(call_of(self.schema, tuple(parameters), self.version), parameters)
         for (table, key), value in changes.rows.items():
             if table in self._rows:
                 self._rows[table][key] = value
@@ -226,3 +232,33 @@ class PostgresTxn(PostgresReads):
                 starts.put("expiring", job.expires_at)
         if due := [due_ms for (table, _), due_ms in changes.dues.items() if table == DOMAIN]:
             starts.put("domains", min(due))
+
+
+_LIVE, _ARCHIVE = (("jobs", "rest"), ("archive", "record"))
+
+
+class PostgresKeepingTxn(PostgresTxn):
+    """A batch on a store of a newer layout: records keep the fields that this version does not know."""
+
+    def commit_parameters(self, changes: Changes) -> Parameters:
+        """Write the changes; what is left for the end of the batch is its mark."""
+        if changes != NOTHING:
+            self.write(changes)
+        return super().commit_parameters(NOTHING)
+
+    def write(self, changes: Changes) -> None:
+        """Write the changes, then add the unknown fields of the records before to those after."""
+        if changes.notice != UNCHANGED:
+            raise unmovable()
+        before = self._records(_LIVE, [job.id for job in (*changes.swapped, *changes.archived)])
+        super().write(replace(changes, rows=keep_rows(changes.rows, self.rows)))
+        for (table, column), jobs in ((_LIVE, changes.swapped), (_ARCHIVE, changes.archived)):
+            sql = f'UPDATE "{self.schema}".{table} SET {column} = %s WHERE id = %s::bigint'
+            for job_id, record in self._records((table, column), [job.id for job in jobs]).items():
+                if (kept := keep_unknown(before[job_id], record, Job)) is not None:
+                    self.connection.execute(sql, (kept.decode(), job_id))
+
+    def _records(self, kind: tuple[str, str], ids: Collection[int]) -> dict[int, str]:
+        table, column = kind
+        sql = f'SELECT id, {column} FROM "{self.schema}".{table} WHERE id = ANY(%s::bigint[])'
+        return dict(self.connection.rows(sql, (numbers(ids),))) if ids else {}

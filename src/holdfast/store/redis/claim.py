@@ -17,6 +17,7 @@ from ..contract import ClaimQuery
 from .connection import CLAIM, GIVE_BACK, Command, RedisServer
 from .keys import Keys, Pair, member, pair_name, pair_of, read_jobs
 from .reads import ALL, FEW_PAIRS
+from .rows import KnownVersion, VersionChanged
 from .seen import ReadSet, Written
 
 # Up to how many pairs with READY jobs are read and filtered.
@@ -34,6 +35,7 @@ class Claiming(Protocol):
     """The interface of the batch that claims use."""
 
     keys: Keys
+    known: KnownVersion
     seen: ReadSet
     written: Written
     now_ms: int
@@ -90,7 +92,7 @@ def _chosen(jobs: list[Job], query: ClaimQuery) -> list[Job]:
 def _taken(batch: Claiming, query: ClaimQuery, sources: list[Source]) -> list[Job]:
     """Take jobs from the server."""
     keys, written = batch.keys, batch.written.jobs
-    names = [keys.in_process_queue, keys.jobs, keys.data]
+    names = [keys.in_process_queue, keys.jobs, keys.data, keys.version]
     positions = {key: at for at, key in enumerate(names, start=1)}
     plan: list[Any] = []
     for order, everything, most in sources:
@@ -100,9 +102,13 @@ def _taken(batch: Claiming, query: ClaimQuery, sources: list[Source]) -> list[Jo
         plan += (positions[order], positions[everything], most)
     passed = [b"%019d" % id for id in written] if written else []
     batch.unanswered_ms = deadline_ms = batch.now_ms + TAKEN_MS
-    head = (deadline_ms, query.limit, *rank.range_of(query.priority), len(passed), *passed)
-    ((found, raws, bodies),) = batch.ask([CLAIM.command([*positions], *head, *plan)])
+    low, high = rank.range_of(query.priority)
+    head = (deadline_ms, query.limit, low, high, batch.known.version, len(passed), *passed)
+    (reply,) = batch.ask([CLAIM.command([*positions], *head, *plan)])
     batch.unanswered_ms = 0
+    if not reply:
+        raise VersionChanged
+    found, raws, bodies = reply
     if not found:
         return []
     ids = [*map(int, found)]
@@ -180,10 +186,14 @@ def _first_pairs(batch: Claiming, query: ClaimQuery) -> list[Pair]:
 
 
 def give_back(
-    server: RedisServer, keys: Keys, jobs: Mapping[int, Job | None], stamps: Mapping[int, bytes]
+    server: RedisServer,
+    keys: Keys,
+    layout: bytes,
+    jobs: Mapping[int, Job | None],
+    stamps: Mapping[int, bytes],
 ) -> None:
-    """Put taken jobs back where their records belong, unless they were written since."""
-    turns = [keys.pairs, keys.turn_tenants, keys.rest_tenants, keys.rest_pairs]
+    """Put taken jobs back where their records belong, unless they or the layout were written since."""
+    turns = [keys.pairs, keys.turn_tenants, keys.rest_tenants, keys.rest_pairs, keys.version]
     positions = {key: at for at, key in enumerate([keys.in_process_queue, keys.jobs, *turns], start=1)}
 
     def at(key: bytes) -> int:
@@ -195,7 +205,7 @@ def give_back(
         words += (member(job_id), stamps.get(job_id, b""), len(scores))
         words += [word for key, score in scores.items() for word in (at(key), score)]
     pairs = {(job.tenant, job.task) for job in jobs.values() if job is not None}
-    head: list[Any] = [len(pairs)]
+    head: list[Any] = [layout, len(pairs)]
     for tenant, task in pairs:
         queues = at(keys.queue(tenant, task)), at(keys.queue(tenant, task, mock=True))
         head += (*queues, at(keys.tasks(tenant)), pair_name((tenant, task)), tenant, task)

@@ -84,7 +84,7 @@ class Keys:
         # The keys that commit.lua finds by position, after the session; then those that most plans use.
         turns = (self.turn, self.pairs, self.turn_tenants, self.rest_tenants, self.rest_pairs)
         named = (self.jobs, self.archive, self.data, self.ids, self.counts, self.ready, self.in_process_queue)
-        self.of_every_plan = (self.tick, self.versions, *turns, self.notice, *named)
+        self.of_every_plan = (self.tick, self.versions, *turns, self.version, *named)
         self.positions = {key: at for at, key in enumerate(self.of_every_plan, start=2)}
         self._queues: dict[tuple[str, str, bool], bytes] = {}
         self._moves: dict[tuple[Kind | None, Kind | None], Move] = {}

@@ -3,18 +3,28 @@
 from typing import Any, NamedTuple
 
 from ...core.counting import counted
-from ...core.errors import SchemaMismatch, StoreCorrupt, StoreError, StoreMissing
+from ...core.errors import StoreCorrupt, StoreError, StoreMissing
+from ...core.layout import Layout, check_layout
 from ..common.outage import Unreachable
 from .connection import Command, RedisServer
 from .errors import ReplyError
 from .keys import Keys
+from .rows import KnownVersion
 from .url import RedisAddress
 
 OLDEST = (6, 2)
 # The first version with WAITAOF, by which replicas confirm that data is on disk.
 WAITAOF = (7, 2)
+# The migrations, each a Lua script and the oldest version that may still write after it: the first makes
+# layout 2. A script gets the first part of all keys as `base`. It is run when a store is opened, in one step
+# with the new version, so no process writes meanwhile: docs/decisions/0023.
+MIGRATIONS: tuple[tuple[str, int], ...] = ()
 # The version of the layout in docs/decisions/0009.
-VERSION = 1
+LAYOUT = 1 + len(MIGRATIONS)
+_MIGRATE = """if redis.call('GET', KEYS[1]) ~= ARGV[1] then return end
+local base = ARGV[3]
+{script}
+redis.call('SET', KEYS[1], ARGV[2])"""
 
 
 class ServerInfo(NamedTuple):
@@ -60,8 +70,8 @@ def look(connections: RedisServer, keys: Keys) -> ServerInfo:
 
 def open_server(
     connections: RedisServer, keys: Keys, address: RedisAddress, *, create: bool, was_open: bool
-) -> ServerInfo:
-    """Check a server, and that the store on it can be used.
+) -> tuple[ServerInfo, Layout, KnownVersion]:
+    """Check a server, and that the store on it can be used; return what is known of both.
 
     A server that lost its data while the store was open is used all the same.
     """
@@ -73,8 +83,7 @@ def open_server(
             # It was usable before: perhaps a replica is being promoted.
             raise Unreachable(str(error)) from None
         raise
-    check_layout(connections, keys, address, create=create or was_open)
-    return server
+    return server, *open_layout(connections, keys, address, create=create or was_open)
 
 
 def _info(reply: Any) -> dict[str, str]:
@@ -126,24 +135,47 @@ def broken_promise(server: ServerInfo, address: RedisAddress) -> str:
     return ""
 
 
-def check_layout(connections: RedisServer, keys: Keys, address: RedisAddress, *, create: bool) -> None:
-    """Write the layout version of a new store; refuse an unknown version.
+def open_layout(
+    connections: RedisServer, keys: Keys, address: RedisAddress, *, create: bool
+) -> tuple[Layout, KnownVersion]:
+    """Write the layout of a new store, migrate an older one, and refuse one that this version may not write.
 
-    A store exists once it has a layout version. Without `create` it must exist.
+    A store exists once it has a layout. Without `create` it must exist.
     """
-    mark = [(b"SET", keys.version, VERSION, b"NX")] if create else []
-    found = connections.call_many([*mark, (b"GET", keys.version)])[-1]
-    if found is None:
-        raise StoreMissing(address.shown)
-    if not bytes(found).isdigit():
+    begin = [(b"SET", keys.version, f"{LAYOUT} {_oldest_writer(LAYOUT)} ", b"NX")] if create else []
+    while True:
+        *_, found, notice = connections.call_many(
+            [*begin, (b"GET", keys.version), (b"HGET", keys.notice, b"")]
+        )
+        if found is None:
+            raise StoreMissing(address.shown)
+        layout = _layout_of(bytes(found), keys, address)
+        check_layout(address.shown, layout, LAYOUT)
+        if layout.version >= LAYOUT:
+            return layout, KnownVersion(bytes(found), notice)
+        _migrate(connections, keys, bytes(found), layout.version + 1)
+
+
+def _layout_of(found: bytes, keys: Keys, address: RedisAddress) -> Layout:
+    version, oldest, *_ = [*found.split(b" "), b""]
+    if not version.isdigit() or not int(version) or oldest.strip(b"0123456789"):
         raise StoreCorrupt(
             f"{address.shown} is damaged: {keys.version.decode()} is not the number of a layout; "
             "restore a backup"
         )
-    if int(found) != VERSION:
-        raise SchemaMismatch(
-            f"{address.shown} has layout {int(found)}, and this Holdfast knows {VERSION}; use the newer one"
-        )
+    return Layout(int(version), int(oldest or 0))
+
+
+def _oldest_writer(version: int) -> int:
+    return MIGRATIONS[version - 2][1] if version > 1 else 1
+
+
+def _migrate(connections: RedisServer, keys: Keys, found: bytes, version: int) -> None:
+    """Migrate to a version, unless another process has done it."""
+    script, oldest = MIGRATIONS[version - 2]
+    changed = b"%d %d %s" % (version, oldest, found.split(b" ")[2])
+    text = _MIGRATE.replace("{script}", script)
+    connections.call(b"EVAL", text, 1, keys.version, found, changed, keys.base)
 
 
 def waiting_commands(server: ServerInfo, address: RedisAddress, timeout_ms: int) -> list[Command]:

@@ -11,6 +11,7 @@ import msgspec
 from msgspec.structs import replace
 
 from ...core.job import Body, Job
+from ...core.layout import keep_unknown
 from .. import fairness
 from ..contract import CountKey, NewJobs, RowKey, TallyKey
 from .keys import (
@@ -33,7 +34,7 @@ from .seen import ReadSet, Written
 # The start of a record; the rest is the same for all jobs of a group, except for the size.
 _ID_0 = b'{"id":0'
 # The operations, by number.
-BEGINS, ABSENT, SIZE, HSET, ZADD, HDEL, ZREM, COUNT, TABLE, READY, SERVED, SWEEP = range(1, 13)
+BEGINS, ABSENT, SIZE, HSET, ZADD, HDEL, ZREM, COUNT, TABLE, READY, SERVED, SWEEP, SET = range(1, 14)
 # The columns that every plan has.
 ZERO_SCORE, NO_NAME = 1, 2
 _pack = msgspec.msgpack.Encoder().encode
@@ -92,11 +93,6 @@ class CommitPlan:
     def check(self, seen: ReadSet, domain_sizes: Mapping[str, int]) -> None:
         """Check that nothing that was read has changed, nor the numbers of jobs of domains that get a row."""
         keys = self._keys
-        notice = self._positions[keys.notice]
-        if seen.notice is None:
-            self._checks += (ABSENT, notice, NO_NAME, 0)
-        else:
-            self._checks += (BEGINS, notice, NO_NAME, self._column([seen.notice[:STAMP_BYTES]]))
         if seen.jobs:
             self._check_ids(keys.jobs, seen.jobs, seen.stamps)
         if seen.archive:
@@ -160,12 +156,15 @@ class CommitPlan:
             names = self._names_of(ids)
             jobs = [job for id in ids if (job := after[id]) is not None]
             if jobs:
-                stamp = self._stamp
-                records = self._column([stamp + record for record in map(encode_job, jobs)])
-                self.writes += (HSET, self._positions[keys.jobs], names, records)
+                self.writes += (HSET, self._positions[keys.jobs], names, self._records(jobs))
             elif old is not None:
                 self.writes += (HDEL, self._positions[keys.jobs], names, 0)
             self._move_group(keys.move(old, new), names, jobs)
+
+    def _records(self, jobs: Sequence[Job]) -> int:
+        """The column of these records."""
+        stamp = self._stamp
+        return self._column([stamp + record for record in map(encode_job, jobs)])
 
     def leave_process(self, ids: Sequence[int]) -> None:
         """Remove taken ids from `in_process_queue`; their records do not show that they are in it."""
@@ -194,12 +193,11 @@ class CommitPlan:
 
     def archive(self, archived: Mapping[int, Job | None]) -> None:
         """Write archived jobs; None removes one."""
-        keys, stamp = self._keys, self._stamp
+        keys = self._keys
         jobs = [job for job in archived.values() if job is not None]
         if jobs:
             names = self._names_of([job.id for job in jobs])
-            records = self._column([stamp + record for record in map(encode_job, jobs)])
-            self._write(HSET, keys.archive, names, records)
+            self._write(HSET, keys.archive, names, self._records(jobs))
             self._write(ZADD, keys.archive_ids, ZERO_SCORE, names)
             self._write(ZADD, keys.archive_ends, self._column([job.finished_at for job in jobs]), names)
         if len(jobs) < len(archived):
@@ -272,8 +270,9 @@ class CommitPlan:
             self._write(ZREM, keys.due_rows(table), self._column([key for key in rows if key not in due]))
         self._write(TABLE, keys.rows(table), self._column([table]), self._column([stamp]))
 
-    def put_notice(self, notice: bytes | None) -> None:
-        """Write the notice."""
+    def put_notice(self, notice: bytes | None, version: bytes) -> None:
+        """Write the notice, and the version by which other processes notice it."""
+        self._write(SET, self._keys.version, self._column([version]))
         if notice is None:
             self._write(HDEL, self._keys.notice, NO_NAME)
         else:
@@ -286,6 +285,22 @@ class CommitPlan:
         if pairs:
             limits = (fairness.SWEPT_EVERY, fairness.REMEMBERED, fairness.SWEPT_AT_ONCE, len(pairs))
             self._write(SWEEP, self._keys.turn, self._column(limits))
+
+
+class KeepingPlan(CommitPlan):
+    """A plan whose records keep the fields of those before that this version does not know."""
+
+    def __init__(self, keys: Keys, session: bytes, stamp: bytes, before: Mapping[int, bytes]) -> None:
+        super().__init__(keys, session, stamp)
+        self._before = before
+
+    def _records(self, jobs: Sequence[Job]) -> int:
+        records = [encode_job(job) for job in jobs]
+        kept = [
+            keep_unknown(self._before.get(job.id, b"")[STAMP_BYTES:], record, Job) or record
+            for job, record in zip(jobs, records, strict=True)
+        ]
+        return self._column([self._stamp + record for record in kept])
 
 
 def _groups(

@@ -18,19 +18,20 @@ from .keys import STAMP_BYTES, Keys, Pair, encode_job, member, pair_of, read_job
 PAGE_ROWS = 1_000
 
 
-def repair_records(server: RedisServer, keys: Keys) -> int:
-    """Rewrite unreadable records of jobs; return their number."""
+def repair_records(server: RedisServer, keys: Keys, layout: bytes) -> int:
+    """Rewrite unreadable records of jobs, unless the layout has changed; return their number."""
     count = 0
     for table, known in ((keys.jobs, _standing), (keys.archive, _ended)):
         for job_id, raw in list(_unreadable(server, table)):
             job = salvage(job_id, raw[STAMP_BYTES:], **known(server, keys, job_id))
             stamp = raw[:STAMP_BYTES].ljust(STAMP_BYTES, b"0")
-            words = REPAIR.command([table], member(job_id), raw, stamp + encode_job(job))
+            values = (member(job_id), raw, stamp + encode_job(job), layout)
+            words = REPAIR.command([table, keys.version], *values)
             if server.call(*words):
                 count += 1
                 if job.place is Place.READY:
                     # A claim that could not read the record may have taken the job out of READY.
-                    give_back(server, keys, {job_id: job}, {job_id: stamp})
+                    give_back(server, keys, layout, {job_id: job}, {job_id: stamp})
     return count
 
 

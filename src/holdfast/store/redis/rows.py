@@ -4,7 +4,7 @@ Reads show the rows that the batch itself has written.
 """
 
 from collections.abc import Collection, Iterable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from ...core.errors import Conflict
 from ...core.kinds import DOMAIN, Names
@@ -14,12 +14,27 @@ from .keys import STAMP_BYTES, Keys, count_key, is_tally, tally_key, written_at
 from .seen import ReadSet, Written
 
 
-class NoticeChanged(Conflict):
-    """The notice is not the one that the batch has used."""
+class KnownVersion(NamedTuple):
+    """What a process knows of a store: the value of the key `version`, and the notice with its stamp.
 
-    def __init__(self, raw: bytes | None) -> None:
-        super().__init__("the notice has changed")
-        self.raw = raw
+    The value is `LAYOUT OLDEST STAMP`: the layout, the oldest version that may write it, and the stamp of the
+    notice. So one comparison shows whether a process must look at either of them again.
+    """
+
+    version: bytes
+    notice: bytes | None = None
+
+    @property
+    def layout(self) -> bytes:
+        """The value without the stamp of the notice."""
+        return self.version[: self.version.rindex(b" ") + 1]
+
+
+class VersionChanged(Conflict):
+    """The layout or the notice is not the one that the batch has used."""
+
+    def __init__(self) -> None:
+        super().__init__("the layout or the notice has changed")
 
 
 class ClockBehind(Conflict):
@@ -36,11 +51,11 @@ class RedisRows:
     # Whether the time is the server's, not that of a test's clock.
     timed = False
 
-    def __init__(self, server: RedisServer, keys: Keys, now_ms: int, notice: bytes | None) -> None:
+    def __init__(self, server: RedisServer, keys: Keys, now_ms: int, known: KnownVersion) -> None:
         self.server, self.keys, self.now_ms = server, keys, now_ms
         self.seen, self.written = ReadSet(), Written()
-        # The last known notice; the first round trip checks it.
-        self.seen.notice = notice
+        # The first round trip checks it, and so does the commit.
+        self.known = known
         # The number of round trips; a single one is consistent.
         self.trips = 0
 
@@ -56,13 +71,14 @@ class RedisRows:
         return self.server.call_many(commands)
 
     def begin(self, commands: Sequence[Command] = ()) -> list[Any]:
-        """The first round trip, which also checks the last known notice."""
+        """The first round trip, which also checks the known layout and notice."""
         self.trips = 1
-        self.tick, notice, *replies = self.server.call_many(
-            [(b"GET", self.keys.tick), (b"HGET", self.keys.notice, b""), *commands]
+        keys = self.keys
+        (self.tick, version), *replies = self.server.call_many(
+            [(b"MGET", keys.tick, keys.version), *commands]
         )
-        if notice != self.seen.notice:
-            raise NoticeChanged(notice)
+        if version != self.known.version:
+            raise VersionChanged
         return replies
 
     def page(self, order: bytes, records: bytes, *words: Any) -> tuple[list[bytes], list[bytes | None]]:
@@ -74,7 +90,7 @@ class RedisRows:
         """The notice of a store that is being moved."""
         if self.written.notice != UNCHANGED:
             return self.written.notice
-        raw = self.seen.notice
+        raw = self.known.notice
         return None if raw is None else raw[STAMP_BYTES:]
 
     def present(self, names: Collection[str]) -> set[str]:

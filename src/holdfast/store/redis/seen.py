@@ -15,8 +15,7 @@ class ReadSet:
         self.stamps: dict[int, bytes] = {}
         self.archive: dict[int, Job | None] = {}
         self.archive_stamps: dict[int, bytes] = {}
-        # The notice, and rows, with their stamps.
-        self.notice: bytes | None = None
+        # Rows with their stamps.
         self.rows: dict[RowKey, bytes | None] = {}
         # Tables that were read whole: the stamp of their last change, and their rows.
         self.tables: dict[str, tuple[bytes | None, dict[str, bytes]]] = {}

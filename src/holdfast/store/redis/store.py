@@ -24,6 +24,7 @@ from ...core.errors import (
     StoreError,
     Unsettled,
 )
+from ...core.layout import Layout, unreadable_newer
 from ..common.clock import Clock
 from ..common.lending import lend_nothing
 from ..common.outage import RETRIED_IF_OPENED, Outages, RetryPeriod, Unreachable, unsettled
@@ -34,13 +35,13 @@ from .connection import COMMIT, SETTLE, Command, RedisConnection, RedisSession, 
 from .errors import FAULTS, ReplyError, first_line, is_lost, translated
 from .keys import Keys, new_stamp
 from .notify import RedisListener
-from .open import ServerInfo, is_replicated, open_server, waiting_commands
+from .open import LAYOUT, ServerInfo, is_replicated, open_server, waiting_commands
 from .presence import RedisPresence
 from .reads import RedisHint, RedisView
 from .repair import repair_records
 from .report import report
-from .rows import ClockBehind, NoticeChanged
-from .txn import HeldJobs, RedisTxn
+from .rows import ClockBehind, KnownVersion, VersionChanged
+from .txn import HeldJobs, RedisKeepingTxn, RedisTxn
 from .url import parse
 
 T = TypeVar("T")
@@ -89,8 +90,10 @@ class RedisStore:
         self._closed = False
         self._time = Time(clock)
         self._held: HeldJobs = {}
-        # The last known notice, with its stamp.
-        self._notice: bytes | None = None
+        # The layout and the notice, as last read.
+        self._known = KnownVersion(b"")
+        self._layout = Layout(0, 0)
+        self._txn_type = RedisTxn
         self._lock = threading.Lock()
 
     def __repr__(self) -> str:
@@ -104,7 +107,8 @@ class RedisStore:
                 if self._closed:
                     raise Closed(f"the store {self.address.shown} was closed; open it again")
                 how = {"create": self._create, "was_open": self._was_open}
-                info = open_server(self._server, self._keys, self.address, **how)
+                info, self._layout, self._known = open_server(self._server, self._keys, self.address, **how)
+                self._txn_type = RedisKeepingTxn if self._layout.version > LAYOUT else RedisTxn
                 self._time.note(info.now_ms)
                 if not self._was_open:
                     self._listener.begin(info.tick)
@@ -154,14 +158,20 @@ class RedisStore:
 
     def _repair(self, damage: Exception) -> bool:
         """Repair unreadable records; `StoreCorrupt` if there are none."""
-        if not repair_records(self._server, self._keys):
-            raise beyond_repair(self.address.shown, damage) from damage
-        return True
+        if self._layout.version <= LAYOUT and repair_records(self._server, self._keys, self._known.layout):
+            return True
+        # A newer version may have written them: then opening the store raises the error, or this does.
+        self._info = None
+        self._open()
+        if self._layout.version > LAYOUT:
+            raise unreadable_newer(self.address.shown, self._layout, LAYOUT) from damage
+        raise beyond_repair(self.address.shown, damage) from damage
 
     def _note_conflict(self, error: Conflict, timed: bool) -> bool:
         """Refresh the cached value that caused a conflict; return whether the server's time is used next."""
-        if isinstance(error, NoticeChanged):
-            self._notice = error.raw
+        if isinstance(error, VersionChanged):
+            # The next try opens the store again, which reads both.
+            self._info = None
         if isinstance(error, ClockBehind):
             return timed and self._time.caught_up(error.at_ms, self._ask_time)
         return timed
@@ -187,7 +197,8 @@ class RedisStore:
             self._open()
         if self._presence.names:
             self._presence.keep()
-        txn = RedisTxn(self._server, self._keys, self.now_ms(), self._notice, held=self._held, timed=timed)
+        now_ms = self.now_ms()
+        txn = self._txn_type(self._server, self._keys, now_ms, self._known, held=self._held, timed=timed)
         try:
             changes, result = self._call(fn, txn)
             self._commit(txn, changes)
@@ -215,11 +226,12 @@ class RedisStore:
         try:
             plan = txn.plan(groups, keys.sessions + connection.session.name, stamp)
             if plan.writes:
-                words = (keys.news, self._listener.messages[changes.wake], *plan.words())
+                news = (keys.news, self._listener.messages[changes.wake])
+                words = (*news, txn.known.version, *plan.words())
                 self._send(connection, plan.keys, words)
             elif txn.trips > 1 or txn.seen.jobs:
                 # Check only: what was read must be consistent, and jobs unchanged.
-                words = (b"", b"", 0, b"", b"", *plan.words())
+                words = (b"", b"", 0, b"", b"", txn.known.version, *plan.words())
                 (reply,) = self._server.send(connection, [COMMIT.command(plan.keys, *words)])
                 self._check(reply)
             elif not txn.trips:
@@ -231,8 +243,8 @@ class RedisStore:
         if txn.written.jobs:
             self._remember(txn, stamp)
         if txn.written.notice != UNCHANGED:
-            notice = txn.written.notice
-            self._notice = None if notice is None else stamp + notice
+            notice, version = txn.written.notice, txn.known.layout + stamp.hex().encode()
+            self._known = KnownVersion(version, None if notice is None else stamp + notice)
 
     def _send(self, connection: RedisConnection, keys: list[bytes], words: tuple[Any, ...]) -> None:
         """Send a commit; when this returns it is executed, and replicated if that was asked for."""
@@ -277,9 +289,8 @@ class RedisStore:
         """Raise `Conflict` if the reply of a commit names something that has changed."""
         if reply in (b"OK", b"DONE"):
             return
-        notice = self._keys.notice
-        if reply.startswith(notice + b" "):
-            raise NoticeChanged(self._server.call(b"HGET", notice, b""))
+        if reply == b"VERSION":
+            raise VersionChanged
         text = reply.decode(errors="replace").rpartition("}:")[2][:80]
         raise Conflict("the session was forgotten" if reply == b"CUT" else f"{text} has changed")
 
@@ -334,7 +345,7 @@ class RedisStore:
 
     def _view(self, kind: type[RedisView]) -> RedisView:
         self._open()
-        return kind(self._server, self._keys, self.now_ms(), self._notice)
+        return kind(self._server, self._keys, self.now_ms(), self._known)
 
     def _call_view(self, fn: Callable[[Any], T], view: RedisView) -> T:
         result = self._call(fn, view)

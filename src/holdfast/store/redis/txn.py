@@ -9,10 +9,13 @@ It contains no rules. See docs/decisions/0009.
 
 from collections.abc import Mapping, Sequence
 
+from msgspec.structs import replace
+
 from ...core.errors import Conflict
 from ...core.job import Job, Place
 from ...core.jump import Jump
 from ...core.kinds import DOMAIN
+from ...core.layout import keep_rows, unmovable
 from .. import fairness
 from ..contract import (
     UNCHANGED,
@@ -26,9 +29,10 @@ from ..contract import (
 )
 from .claim import give_back, take
 from .connection import RedisServer
-from .keys import Keys, Pair
-from .plan import CommitPlan
+from .keys import STAMP_BYTES, Keys, Pair, member
+from .plan import CommitPlan, KeepingPlan
 from .reads import RedisReads
+from .rows import KnownVersion
 
 # Cached jobs that this store wrote, with their stamps, so that the finish of a job needs no read.
 HeldJobs = dict[int, tuple[bytes, Job]]
@@ -46,12 +50,12 @@ class RedisTxn(RedisReads):
         server: RedisServer,
         keys: Keys,
         now_ms: int,
-        notice: bytes | None,
+        known: KnownVersion,
         *,
         held: HeldJobs,
         timed: bool,
     ) -> None:
-        super().__init__(server, keys, now_ms, notice)
+        super().__init__(server, keys, now_ms, known)
         self._held, self.timed = held, timed
         # Ids taken out of READY by this batch, or found misplaced; each is put where its record belongs.
         self.taken: set[int] = set()
@@ -85,10 +89,6 @@ class RedisTxn(RedisReads):
 
     def claim(self, query: ClaimQuery) -> list[Job]:
         """Lease the first jobs that match."""
-        if not self.trips:
-            # Before the claim: if the check of the notice failed together with it, the taken ids would be
-            # lost.
-            self.begin()
         jobs = take(self, query)
         if jobs:
             self.written.jobs |= {job.id: job for job in leased_all(jobs, query)}
@@ -215,7 +215,7 @@ class RedisTxn(RedisReads):
 
     def plan(self, groups: Sequence[NewJobs], session: bytes, stamp: bytes) -> CommitPlan:
         """The plan of the commit."""
-        plan, seen, written = CommitPlan(self.keys, session, stamp), self.seen, self.written
+        plan, seen, written = self._new_plan(session, stamp), self.seen, self.written
         plan.check(seen, self._new_domains() if written.rows else {})
         for group in groups:
             plan.add(group)
@@ -232,10 +232,13 @@ class RedisTxn(RedisReads):
         if written.rows:
             plan.put_rows(written.rows, written.dues)
         if written.notice != UNCHANGED:
-            plan.put_notice(written.notice)
+            plan.put_notice(written.notice, self.known.layout + stamp.hex().encode())
         if self._served:
             plan.serve(self._served)
         return plan
+
+    def _new_plan(self, session: bytes, stamp: bytes) -> CommitPlan:
+        return CommitPlan(self.keys, session, stamp)
 
     def _new_domains(self) -> dict[str, int]:
         """The domains that get a row, and their numbers of jobs when these were counted.
@@ -263,7 +266,8 @@ class RedisTxn(RedisReads):
             self._find_taken()
         taken, self.taken, seen = self.taken, set(), self.seen
         # Except those with unreadable records, which `repair.py` handles.
-        give_back(self.server, self.keys, {id: seen.jobs[id] for id in taken if id in seen.jobs}, seen.stamps)
+        jobs = {id: seen.jobs[id] for id in taken if id in seen.jobs}
+        give_back(self.server, self.keys, self.known.layout, jobs, seen.stamps)
 
     def _find_taken(self) -> None:
         """Note what a claim has taken whose reply was lost.
@@ -278,6 +282,24 @@ class RedisTxn(RedisReads):
             self.note_jobs(ids, self.server.call(b"HMGET", self.keys.jobs, *found))
             jobs = [job for id in ids if (job := self.seen.jobs[id]) is not None]
             self.taken |= {job.id for job in jobs if job.place is Place.READY}
+
+
+class RedisKeepingTxn(RedisTxn):
+    """A batch on a store of a newer layout: records keep the fields that this version does not know."""
+
+    def _write(self, changes: Changes) -> None:
+        if changes.notice != UNCHANGED:
+            raise unmovable()
+        super()._write(replace(changes, rows=keep_rows(changes.rows, self.rows)))
+
+    def _new_plan(self, session: bytes, stamp: bytes) -> CommitPlan:
+        stamps = self.seen.stamps
+        ids = [id for id in self.written.jobs if id in stamps]
+        raws = self.ask([(b"HMGET", self.keys.jobs, *map(member, ids))])[0] if ids else []
+        before = {id: raw or b"" for id, raw in zip(ids, raws, strict=True)}
+        if any(raw[:STAMP_BYTES] != stamps[id] for id, raw in before.items()):
+            raise Conflict("a job has changed")
+        return KeepingPlan(self.keys, session, stamp, before)
 
 
 def _added(one: Mapping[CountKey, int], other: Mapping[CountKey, int]) -> dict[CountKey, int]:

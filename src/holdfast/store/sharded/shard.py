@@ -11,7 +11,15 @@ import threading
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from ...core.errors import Closed, Contended, StoreError, StoreMissing, Unavailable, Unsettled
+from ...core.errors import (
+    Closed,
+    Contended,
+    SchemaMismatch,
+    StoreError,
+    StoreMissing,
+    Unavailable,
+    Unsettled,
+)
 from ...core.kinds import SHARD
 from ..common.clock import monotonic_s, system_clock
 from ..contract import NOTHING, Capabilities, Changes, ReadTxn, Store, StoreReport, Txn
@@ -138,7 +146,8 @@ class Shard:
             raise self._refusal(fault) from None
         try:
             return ask(self._known())
-        except Contended:
+        except (Contended, SchemaMismatch):
+            # The store works. That of another version is not down: this process must be upgraded.
             raise
         except _Foreign as error:
             raise error.fault from None

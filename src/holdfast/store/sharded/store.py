@@ -12,7 +12,7 @@ from contextlib import suppress
 from typing import Any, NamedTuple, TypeVar
 
 from ...core.counting import counted
-from ...core.errors import BadInput, StoreError
+from ...core.errors import BadInput, SchemaMismatch, StoreError
 from ...core.slots import SHARDS, shard_of
 from ..common.clock import monotonic_s
 from ..contract import Capabilities, Changes, ReadTxn, Store, StoreReport, Txn
@@ -96,7 +96,7 @@ class ShardedStore:
         try:
             return self.shards[shard].read(go_on, hint=hint)
         except StoreError as error:
-            if entered:
+            if entered or isinstance(error, SchemaMismatch):
                 raise
             return self._view(rest, views, missing | {shard: error}, fn, hint=hint)
 

@@ -3,23 +3,27 @@
     no file, or an empty one          created: settings that must come first, then all migrations;
                                       with `create=False` StoreMissing, and nothing is written
     an application's database         with `join`, our tables are created beside the application's
-    an older version of our tables    migrated in one transaction
+    an older layout of our tables     migrated in one transaction, in the queue of writers
     journal mode other than wal       put into it: a copy by VACUUM INTO, a dump that was loaded, or a file
                                       whose creation was cut short by a power failure
-    the current version               used
-    a newer version                   SchemaMismatch
+    the current layout                used
+    a newer layout                    used if it lets this version write, otherwise SchemaMismatch
     not a database                    StoreCorrupt, and the file is not changed
 
-The version is in a table of ours: the numbers in the file's header belong to the application.
+The layout is in a table of ours: the numbers in the file's header belong to the application. Processes that
+have the file open notice a migration: it renames the tables that they write.
 """
 
 from pathlib import Path
 
-from ...core.errors import SchemaMismatch, StoreCorrupt, StoreError, StoreMissing
+from ...core.errors import StoreCorrupt, StoreError, StoreMissing
+from ...core.layout import Layout, check_layout
 from .connection import Driver, SqliteConnection
 from .errors import cannot_open, system_faults
 from .lock import WriteQueue, begin
-from .statements import migrations
+from .statements import LAYOUT_TABLES, in_layout, migrations, oldest_writer_of, table_of, use_layout
+
+NO_LAYOUT = Layout(0, 0)
 
 WRITER_CACHE_KB = 32 * 1024
 READER_CACHE_KB = 4 * 1024
@@ -31,8 +35,8 @@ LOG_KEPT_BYTES = 32 * 1024 * 1024
 
 def open_writer(
     driver: Driver, path: Path, queue: WriteQueue, *, join: bool, create: bool
-) -> SqliteConnection:
-    """A connection that writes; the store is created or migrated first.
+) -> tuple[SqliteConnection, Layout]:
+    """A connection that writes, and the layout of the store, which is created or migrated first.
 
     `join`: also create it in a database with tables of an application. Without `create` the store must exist.
     """
@@ -44,22 +48,25 @@ def open_writer(
     connection = driver.open(str(path))
     try:
         connection.rows(f"PRAGMA busy_timeout = {PATIENT_MS}")
-        version = _version(connection, path, join=join)
-        if not version and not create:
+        layout = _checked_layout(connection, path, join=join)
+        if not layout.version and not create:
             raise StoreMissing(path)
-        if version < len(migrations()) or not is_in_wal(connection):
+        if layout.version < len(migrations()) or not is_in_wal(connection):
             try:
                 queue.take()
                 _prepare(driver, connection, path, queue.patience_s, join=join)
             finally:
                 queue.give()
+            layout = layout_of(connection, path)
         _settle(connection, path, WRITER_CACHE_KB)
         # From here on `begin` waits for the lock.
         connection.rows("PRAGMA busy_timeout = 20")
+        if layout.version > len(migrations()):
+            use_layout(connection, layout.version)
     except BaseException:
         connection.close()
         raise
-    return connection
+    return connection, layout
 
 
 def _has_bytes(path: Path) -> bool:
@@ -70,13 +77,15 @@ def _has_bytes(path: Path) -> bool:
         return False
 
 
-def open_reader(driver: Driver, path: Path) -> SqliteConnection:
+def open_reader(driver: Driver, path: Path, layout: Layout = NO_LAYOUT) -> SqliteConnection:
     """A connection that cannot write."""
     connection = driver.open(str(path))
     try:
         connection.rows(f"PRAGMA busy_timeout = {PATIENT_MS}")
         _settle(connection, path, READER_CACHE_KB)
         connection.rows("PRAGMA query_only = 1")
+        if layout.version > len(migrations()):
+            use_layout(connection, layout.version)
     except BaseException:
         connection.close()
         raise
@@ -99,22 +108,26 @@ def _settle(connection: SqliteConnection, path: Path, cache_kb: int) -> None:
     connection.rows("PRAGMA foreign_keys = 0")
 
 
-def schema_version(connection: SqliteConnection, path: Path) -> int:
-    """The version of our tables in the file; 0: there are none."""
+def layout_of(connection: SqliteConnection, path: Path) -> Layout:
+    """The layout of our tables in the file; `NO_LAYOUT`: there are none.
+
+    Later versions may add columns to the table, but not change what its first two mean.
+    """
     if not connection.value("SELECT count(*) FROM sqlite_schema WHERE name = 'holdfast_schema'"):
-        return 0
-    rows = connection.rows("SELECT * FROM holdfast_schema")
-    if len(rows) != 1 or not isinstance(rows[0][0], int) or rows[0][0] < 1:
+        return NO_LAYOUT
+    rows = connection.rows("SELECT * FROM holdfast_schema ORDER BY 1 DESC")
+    numbers = rows[0][:2] if rows else (None,)
+    if not all(isinstance(number, int) and number > 0 for number in numbers):
         raise StoreCorrupt(
             f"{path} is damaged: its table holdfast_schema holds {len(rows)} rows, and must hold one, "
-            "the number of its version; restore a backup"
+            "the number of its layout; restore a backup"
         )
-    return int(rows[0][0])
+    return Layout(*numbers) if len(numbers) == 2 else Layout(numbers[0], 0)
 
 
 def needs_migration(connection: SqliteConnection, path: Path) -> bool:
-    """Whether the file lacks our tables, or has those of an older version."""
-    return schema_version(connection, path) < len(migrations())
+    """Whether the file lacks our tables, or has those of an older layout."""
+    return layout_of(connection, path).version < len(migrations())
 
 
 def is_in_wal(connection: SqliteConnection) -> bool:
@@ -122,30 +135,26 @@ def is_in_wal(connection: SqliteConnection) -> bool:
     return bool(connection.value("PRAGMA journal_mode") == "wal")
 
 
-def _version(connection: SqliteConnection, path: Path, *, join: bool) -> int:
+def _checked_layout(connection: SqliteConnection, path: Path, *, join: bool) -> Layout:
     # In one transaction: another process may be creating the store at this moment.
     connection.change("BEGIN")
-    version, tables = schema_version(connection, path), connection.value("SELECT count(*) FROM sqlite_schema")
+    layout, tables = layout_of(connection, path), connection.value("SELECT count(*) FROM sqlite_schema")
     connection.change("COMMIT")
-    if tables and not version and not join:
+    if layout.version:
+        check_layout(path, layout, len(migrations()))
+    elif tables and not join:
         raise StoreCorrupt(
             f"{path} is the database of another program, and no store is in it; the first add by "
             f"holdfast.connect({str(path)!r}) in that program creates one"
         )
-    known = len(migrations())
-    if version > known:
-        raise SchemaMismatch(
-            f"{path} was written by a newer Holdfast: it is of schema version {version}, and this one knows "
-            f"up to {known}; install that version, or give this one another file"
-        )
-    return version
+    return layout
 
 
 def _prepare(
     driver: Driver, connection: SqliteConnection, path: Path, patience_s: float, *, join: bool
 ) -> None:
     """Put the file into WAL mode, then create or migrate our tables. The caller holds the queue's lock."""
-    version = _version(connection, path, join=join)
+    version = _checked_layout(connection, path, join=join).version
     if not version:
         # Only before there are tables. Neither pragma is possible inside a transaction.
         connection.rows("PRAGMA auto_vacuum = INCREMENTAL")
@@ -154,12 +163,25 @@ def _prepare(
     begin(driver, connection, path, patience_s)
     try:
         for number, statements in enumerate(migrations()[version:], start=version + 1):
+            _name_tables(connection, number)
             for statement in statements:
-                connection.change(statement)
+                connection.change(in_layout(statement, number))
             connection.change("DELETE FROM holdfast_schema")
-            connection.change("INSERT INTO holdfast_schema VALUES (?)", (number,))
+            layout = (number, oldest_writer_of(number))
+            connection.change("INSERT INTO holdfast_schema (version, oldest) VALUES (?, ?)", layout)
         connection.change("COMMIT")
     except BaseException:
         if connection.in_transaction:
             connection.change("ROLLBACK")
         raise
+
+
+def _name_tables(connection: SqliteConnection, version: int) -> None:
+    """Name the tables for a new layout: statements of processes that do not know of it fail from now on."""
+    if version == 1:
+        return
+    # So that SQLite does not look into the views of an application, some of which may be broken.
+    connection.rows("PRAGMA legacy_alter_table = 1")
+    for name in LAYOUT_TABLES:
+        connection.change(f"ALTER TABLE {table_of(name, version - 1)} RENAME TO {table_of(name, version)}")
+    connection.rows("PRAGMA legacy_alter_table = 0")

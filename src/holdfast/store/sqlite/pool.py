@@ -11,12 +11,15 @@ from pathlib import Path
 from time import sleep
 
 from ...core.errors import Closed, HoldfastError, StoreError
+from ...core.layout import Layout
 from ..common.clock import monotonic_s
 from .connection import Driver, SqliteConnection
 from .errors import cannot_open, faults
 from .guard import LockGuard, LocksLost, inode_of
 from .lock import WriteQueue
-from .open import open_reader, open_writer
+from .open import NO_LAYOUT, layout_of, open_reader, open_writer
+from .statements import LAYOUT
+from .txn import SqliteKeepingTxn, SqliteTxn
 from .wal import Checkpointer, copy_all
 
 READERS_KEPT = 4
@@ -41,6 +44,9 @@ class SqlitePool:
     def _reset(self) -> None:
         """Reset to the state in which nothing is open."""
         self.writer: SqliteConnection | None = None
+        # The layout of the open file, and what a batch on it is.
+        self.layout: Layout = NO_LAYOUT
+        self.txn: type[SqliteTxn] = SqliteTxn
         # Device and inode of the open file.
         self._inode = (0, 0)
         self._readers: list[SqliteConnection] = []
@@ -82,7 +88,9 @@ class SqlitePool:
         if self.closed:
             raise Closed(f"the store {self.path} was closed; open it again")
         self.guard.before_open()
-        connection = open_writer(self.driver, self.path, self.queue, join=self._join, create=self._create)
+        how = {"join": self._join, "create": self._create}
+        connection, self.layout = open_writer(self.driver, self.path, self.queue, **how)
+        self.txn = SqliteKeepingTxn if self.layout.version > LAYOUT else SqliteTxn
         try:
             self._inode = inode_of(self.path)
             self.guard.watch()
@@ -95,6 +103,19 @@ class SqlitePool:
             self.discard(connection)
             raise
         return connection
+
+    def has_new_layout(self, error: Exception, used: Layout) -> bool:
+        """Whether a call failed because the file has no longer the layout `used`; then it is opened again.
+
+        A migration renames the tables, so only this error path looks at the layout.
+        """
+        if "no such table" not in self.driver.fault(error).text:
+            return False
+        with self.lock, faults(self.driver, self.path):
+            if self.writer is not None and layout_of(self.writer, self.path) != self.layout:
+                self.disconnect()
+            self.open()
+            return self.layout != used
 
     def discard(self, connection: SqliteConnection) -> None:
         """Close a connection that was the writer; the next batch opens another. The caller has the lock."""
@@ -118,7 +139,7 @@ class SqlitePool:
             kept = self._readers
             if kept:
                 return kept.pop(), kept
-        return open_reader(self.driver, self.path), kept
+        return open_reader(self.driver, self.path, self.layout), kept
 
     def keep_reader(self, connection: SqliteConnection, kept: list[SqliteConnection]) -> None:
         """Keep an intact reader for the next view."""

@@ -8,6 +8,7 @@ from ...core.damage import salvage
 from ...core.job import Place, State
 from ..common.repair import is_job
 from .connection import SqliteConnection
+from .statements import LAYOUT, table_of
 from .txn import row_of
 
 # How many rows are read at once.
@@ -16,13 +17,14 @@ PAGE_ROWS = 1_000
 _COLUMNS = ("place", "rank", "version", "owner", "lease_until", "started_at", "claim", "size")
 _MORE = ("mock", "expires_at", "parent_id", "domain")
 _LIVE = f"""SELECT id, {", ".join(_COLUMNS + _MORE)}, CAST(tenant AS BLOB), CAST(task AS BLOB),
-CAST(schedule AS BLOB), CAST(rest AS BLOB) FROM holdfast_jobs WHERE id > ? ORDER BY id LIMIT {PAGE_ROWS}"""
+CAST(schedule AS BLOB), CAST(rest AS BLOB)
+FROM {table_of("jobs", LAYOUT)} WHERE id > ? ORDER BY id LIMIT {PAGE_ROWS}"""
 _ARCHIVED = f"""SELECT id, finished_at, CAST(tenant AS BLOB), CAST(task AS BLOB), CAST(state AS BLOB),
-CAST(record AS BLOB) FROM holdfast_archive WHERE id > ? ORDER BY id LIMIT {PAGE_ROWS}"""
-_PUT_LIVE = (
-    """UPDATE holdfast_jobs SET place = ?, tenant = ?, task = ?, schedule = ?, rest = ? WHERE id = ?"""
-)
-_PUT_ARCHIVED = "UPDATE holdfast_archive SET tenant = ?, task = ?, state = ?, record = ? WHERE id = ?"
+CAST(record AS BLOB) FROM {table_of("archive", LAYOUT)} WHERE id > ? ORDER BY id LIMIT {PAGE_ROWS}"""
+_PUT_LIVE = f"""UPDATE {table_of("jobs", LAYOUT)}
+SET place = ?, tenant = ?, task = ?, schedule = ?, rest = ? WHERE id = ?"""
+_PUT_ARCHIVED = f"""UPDATE {table_of("archive", LAYOUT)}
+SET tenant = ?, task = ?, state = ?, record = ? WHERE id = ?"""
 
 _encode = msgspec.json.Encoder().encode
 

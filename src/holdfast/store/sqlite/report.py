@@ -7,7 +7,8 @@ from ...core.counting import counted
 from .connection import Driver, SqliteConnection
 from .errors import not_writable
 from .notify import SqliteNotifier
-from .open import schema_version
+from .open import layout_of
+from .statements import LAYOUT, in_layout
 from .wal import log_bytes
 
 MEGABYTE = 1024 * 1024
@@ -30,7 +31,7 @@ def complaints(connection: SqliteConnection, path: Path, notifier: SqliteNotifie
     if told:
         return told
     for what, table in (("data", "holdfast_data"), ("results", "holdfast_results")):
-        if orphans := connection.value(_ORPHANS.format(table=table)):
+        if orphans := connection.value(in_layout(_ORPHANS.format(table=table), LAYOUT)):
             told.append(
                 f"{path} keeps the {what} of {counted(orphans, 'deleted job')}, which only takes up space"
             )
@@ -53,7 +54,7 @@ def particulars(connection: SqliteConnection, path: Path, driver: Driver) -> dic
         "path": str(path),
         "driver": driver.name,
         "sqlite": driver.version,
-        "schema": str(schema_version(connection, path)),
+        "schema": str(layout_of(connection, path).version),
         "size": _megabytes(pages * page_bytes),
         "free inside": _megabytes(connection.value("PRAGMA freelist_count") * page_bytes),
         "log": _megabytes(log_bytes(path)),

@@ -15,8 +15,9 @@ from typing import Any
 
 import msgspec
 
+from ...core.layout import oldest_writer
 from ..common.form import COMMENT, load_statements
-from .connection import Values
+from .connection import SqliteConnection, Values
 
 # Rows per statement; with more nothing gets faster.
 ROWS_AT_ONCE = 128
@@ -28,22 +29,56 @@ _FOLDER = Path(__file__).parent
 # Statements inside a trigger are indented, and so do not match.
 _BETWEEN_STATEMENTS = re.compile(r";\n+(?! |END)")
 _PART = re.compile(r"\{(ready_of_pair|is_wanted)\}")
+# Every batch writes one of these tables. Their names have the number of the layout (the first has none), so
+# that a process that does not know of a newer layout can neither read nor write: docs/decisions/0023.
+LAYOUT_TABLES = ("jobs", "data", "results", "archive", "rows")
+_LAYOUT_TABLE = re.compile(rf"\bholdfast\d*_({'|'.join(LAYOUT_TABLES)})\b")
 
 _encode = msgspec.json.Encoder().encode
 
 
-_NAMED = load_statements(_FOLDER / "sql", ("read", "claim", "write"), HOT)
-SQL = {name: _PART.sub(lambda part: _NAMED[part[1]], sql) for name, sql in _NAMED.items()}
+@cache
+def _migration_texts() -> list[str]:
+    folder = _FOLDER / "migrations"
+    texts = {
+        entry.name: entry.read_text("utf-8") for entry in folder.iterdir() if entry.name.endswith(".sql")
+    }
+    return [texts[name] for name in sorted(texts)]
 
 
 @cache
 def migrations() -> list[list[str]]:
     """The statements of each migration: the first creates version 1, the next version 2."""
-    folder = _FOLDER / "migrations"
-    texts = {
-        entry.name: entry.read_text("utf-8") for entry in folder.iterdir() if entry.name.endswith(".sql")
-    }
-    return [_BETWEEN_STATEMENTS.split(COMMENT.sub("", texts[name]).strip()) for name in sorted(texts)]
+    return [_BETWEEN_STATEMENTS.split(COMMENT.sub("", text).strip()) for text in _migration_texts()]
+
+
+def oldest_writer_of(version: int) -> int:
+    """The oldest version that may still write this one."""
+    texts = _migration_texts()
+    return oldest_writer(texts[version - 1], version) if version <= len(texts) else version
+
+
+def table_of(name: str, version: int) -> str:
+    """The name of one of `LAYOUT_TABLES` in a version of the layout."""
+    return f"holdfast{version if version > 1 else ''}_{name}"
+
+
+@cache
+def in_layout(sql: str, version: int) -> str:
+    """A statement with the names of tables in a version of the layout."""
+    return _LAYOUT_TABLE.sub(lambda found: table_of(found[1], version), sql)
+
+
+def use_layout(connection: SqliteConnection, version: int) -> None:
+    """Let the statements of this version use the tables of a newer layout that it may write."""
+    execute = connection.execute
+    connection.execute = lambda sql, *values: execute(in_layout(sql, version), *values)
+
+
+# The version of the layout that this program writes.
+LAYOUT = len(migrations())
+_NAMED = load_statements(_FOLDER / "sql", ("read", "claim", "write"), HOT)
+SQL = {name: in_layout(_PART.sub(lambda part: _NAMED[part[1]], sql), LAYOUT) for name, sql in _NAMED.items()}
 
 
 def as_jobs(select: str) -> str:

@@ -22,6 +22,7 @@ from typing import Any, TypeVar
 
 from ...core.damage import UNREADABLE
 from ...core.errors import BadInput, Conflict, Contended, HoldfastError, Unquoted, WouldBlock
+from ...core.layout import unreadable_newer
 from ..common.clock import Clock, SystemClock, monotonic_s, system_clock
 from ..common.lending import driver_of, is_of, kind_of, lend_nothing
 from ..common.repair import call_with_repair
@@ -38,6 +39,7 @@ from .presence import SqlitePresence
 from .reads import SqliteReads
 from .repair import repair_records
 from .report import complaints, particulars
+from .statements import LAYOUT, use_layout
 from .txn import SqliteTxn
 
 T = TypeVar("T")
@@ -90,19 +92,25 @@ class SqliteStore:
 
     def _try(self, fn: Fn[T]) -> tuple[Changes, T]:
         for _ in range(TRIES):
+            layout = self._pool.layout
             try:
                 return self._attempt(fn)
             except Conflict:
                 continue
             except self._driver.errors as error:
                 fault = translated(self._driver, error, self.path)
-                if not isinstance(fault, Conflict):
+                if not isinstance(fault, Conflict) and not self._pool.has_new_layout(error, layout):
                     raise fault from error
         raise Contended(f"{self.path}: a batch was done {TRIES} times, and each time something had changed")
 
     def _repair(self) -> int:
         with self._pool.lock, faults(self._driver, self.path):
-            return self._attempt(lambda txn: (NOTHING, repair_records(txn.connection)))[1]
+            return self._attempt(lambda txn: (NOTHING, self._repair_in(txn.connection)))[1]
+
+    def _repair_in(self, connection: SqliteConnection) -> int:
+        if self._pool.layout.version > LAYOUT:
+            raise unreadable_newer(self.path, self._pool.layout, LAYOUT)
+        return repair_records(connection)
 
     def _attempt(self, fn: Callable[[SqliteTxn], tuple[Changes, T]]) -> tuple[Changes, T]:
         """Call `fn` as one transaction in the queue of writers; return its changes and its result.
@@ -150,7 +158,7 @@ class SqliteStore:
                 begin(self._driver, connection, self.path, self._patience_s)
             # Only now, so that a batch that commits later has a later time, in whichever process.
             now_ms = self._clock()
-            txn = SqliteTxn(connection, now_ms, self._presence, None if clock is None else clock.jump)
+            txn = pool.txn(connection, now_ms, self._presence, None if clock is None else clock.jump)
             changes, result = fn(txn)
             txn.write_last(changes)
             pool.guard.commit(execute)
@@ -184,6 +192,7 @@ class SqliteStore:
 
     def _view(self, fn: Callable[[SqliteReads], T], *, hint: bool = False) -> T:
         pool, user = self._pool, object()
+        layout = pool.layout
         try:
             connection, kept = pool.take_reader(user)
             is_sound = False
@@ -200,9 +209,11 @@ class SqliteStore:
             pool.keep_reader(connection, kept)
             return result
         except self._driver.errors as error:
-            raise translated(self._driver, error, self.path) from error
+            if not pool.has_new_layout(error, layout):
+                raise translated(self._driver, error, self.path) from error
         finally:
             pool.reading.discard(user)
+        return self._view(fn, hint=hint)
 
     # A caller's own connection
 
@@ -214,12 +225,20 @@ class SqliteStore:
         notified: waiting processes find the commit when they poll.
         """
         with faults(self._driver, self.path, borrowed=True):
-            lent = self._lent(connection)
-            return call_with_repair(lambda: self._nest(lent, fn), lambda: repair_records(lent), self.path)
+            lent, layout = self._lent(connection), self._pool.layout
+            try:
+                return call_with_repair(
+                    lambda: self._nest(lent, fn), lambda: self._repair_in(lent), self.path
+                )
+            except self._driver.errors as error:
+                if not self._pool.has_new_layout(error, layout):
+                    raise
+                lent = self._lent(connection)
+            return self._nest(lent, fn)
 
     def _nest(self, connection: SqliteConnection, fn: Fn[T]) -> T:
         connection.execute("SAVEPOINT holdfast")
-        txn = SqliteTxn(connection, self._clock(), self._presence)
+        txn = self._pool.txn(connection, self._clock(), self._presence)
         try:
             changes, result = fn(txn)
             txn.write_last(changes)
@@ -255,6 +274,8 @@ class SqliteStore:
         # From now on its commits make no checkpoints. Those of the store are made while holding the lock of
         # the write queue, which avoids the WAL-reset bug of SQLite before 3.51.3.
         connection.rows("PRAGMA wal_autocheckpoint = 0")
+        if self._pool.layout.version > LAYOUT:
+            use_layout(connection, self._pool.layout.version)
         return connection
 
     def _open_beside(self, connection: SqliteConnection) -> None:

@@ -16,6 +16,7 @@ from ...core.errors import Conflict
 from ...core.job import Body, Job, Place, State
 from ...core.jump import Jump
 from ...core.kinds import Names
+from ...core.layout import keep_rows, keep_unknown, unmovable
 from .. import fairness
 from ..common.form import COLD
 from ..contract import UNCHANGED, Changes, ClaimQuery, CountKey, Moments, NewJobs, RowKey, TallyKey
@@ -23,7 +24,7 @@ from .claim import find_ready
 from .connection import SqliteConnection
 from .presence import SqlitePresence
 from .reads import SqliteReads
-from .statements import SQL, cut, listed, sized, with_ids
+from .statements import LAYOUT, SQL, cut, listed, sized, table_of, with_ids
 
 # Fields that are in columns and not in `rest`: a claim changes them, or they differ between jobs made from
 # one template. In `rest` they have these defaults, which are not written; only the id has no default.
@@ -230,6 +231,32 @@ class SqliteTxn(SqliteReads):
             self._put("put_rows", kept)
         for table, keys in gone.items():
             self.changed += self.connection.change(SQL["delete_rows"], (table, listed(keys)))
+
+
+_LIVE, _ARCHIVE = (("jobs", "rest"), ("archive", "record"))
+
+
+class SqliteKeepingTxn(SqliteTxn):
+    """A batch on a store of a newer layout: records keep the fields that this version does not know."""
+
+    def write_last(self, changes: Changes) -> None:
+        """Write the changes, then add the unknown fields of the records before to those after."""
+        if changes.notice != UNCHANGED:
+            raise unmovable()
+        before = self._records(_LIVE, [job.id for job in (*changes.swapped, *changes.archived)])
+        super().write_last(replace(changes, rows=keep_rows(changes.rows, self.rows)))
+        for (table, column), jobs in ((_LIVE, changes.swapped), (_ARCHIVE, changes.archived)):
+            sql = f"UPDATE {table_of(table, LAYOUT)} SET {column} = ? WHERE id = ?"
+            for job_id, record in self._records((table, column), [job.id for job in jobs]).items():
+                if (kept := keep_unknown(before[job_id], record, Job)) is not None:
+                    self.connection.change(sql, (kept.decode(), job_id))
+
+    def _records(self, kind: tuple[str, str], ids: Collection[int]) -> dict[int, str]:
+        table, column = kind
+        sql = (
+            f"SELECT id, {column} FROM {table_of(table, LAYOUT)} WHERE id IN (SELECT value FROM json_each(?))"
+        )
+        return dict(self.connection.rows(sql, (listed(ids),))) if ids else {}
 
 
 @lru_cache(maxsize=4096)

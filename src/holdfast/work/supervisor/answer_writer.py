@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from ...core import commands as c
 from ...core.counting import counted
-from ...core.errors import StoreError
+from ...core.errors import SchemaMismatch, StoreError
 from ...core.job import Code, Job, Place, State
 from ...engine.connection import Connection
 from ...engine.ticket import CallbackTicket
@@ -62,7 +62,10 @@ class AnswerWriter:
         self._pending -= 1
         command, reply = ticket.command, ticket.reply
         assert isinstance(command, AnswerCommand)
-        if isinstance(reply, StoreError):
+        if isinstance(reply, SchemaMismatch):
+            count = len(command.answers) if isinstance(command, c.AnswerAll) else 1
+            self._log(f"{counted(count, 'answer')} not stored, so the jobs will run again: {reply}")
+        elif isinstance(reply, StoreError):
             self._submit_later(connection, command, reply)
         elif not isinstance(command, c.AnswerAll):
             self._count_replies([(command, reply)])

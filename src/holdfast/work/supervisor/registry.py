@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from ...core import commands as c
 from ...core import queries as q
-from ...core.errors import BadInput, HoldfastError, StoreFull, Unavailable
+from ...core.errors import BadInput, HoldfastError, SchemaMismatch, StoreFull, Unavailable
 from ...core.worker import Worker
 from ...engine.connection import Connection
 from ...queue.publishing import Publisher
@@ -207,6 +207,9 @@ class Registry:
                 if await entry.update(self._worker):
                     self._on_stop()
                 logged = ""
+            except SchemaMismatch:
+                # The worker ends.
+                raise
             except HoldfastError as error:
                 if str(error) != logged:
                     self._log(f"the registry of workers: {error}")

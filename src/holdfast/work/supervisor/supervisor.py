@@ -20,7 +20,7 @@ from typing import Any
 
 from ...core import commands as c
 from ...core.counting import counted
-from ...core.errors import AppError, BadInput, HoldfastError
+from ...core.errors import AppError, BadInput, HoldfastError, SchemaMismatch
 from ...core.job import Code, Job
 from ...engine import joblog
 from ...store.common.clock import system_clock
@@ -69,6 +69,9 @@ def _executor_variables(options: WorkerOptions) -> dict[str, str]:
 
 class Supervisor:
     """One worker: its executors, claim loops and leases."""
+
+    # A store was written by a newer version, which does not let this one write.
+    _refused: SchemaMismatch | None = None
 
     def __init__(
         self, options: WorkerOptions, log: Callable[[str], None], *, listen: Listen | None = None
@@ -145,6 +148,8 @@ class Supervisor:
             try:
                 while not self._stopping.is_set():
                     await self._claim_all()
+            except SchemaMismatch as error:
+                self._refused = error
             finally:
                 await self._drain()
                 for task in background:
@@ -154,8 +159,15 @@ class Supervisor:
             if self._sources is not None:
                 await asyncio.to_thread(self._sources.close)
 
+        if self._refused is not None:
+            raise self._refused
+
     def _on_background_end(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled() and (error := task.exception()) is not None:
+            if isinstance(error, SchemaMismatch):
+                self._refused = error
+                self._stop()
+                return
             self._log(f"a background task has ended: {type(error).__name__}: {error}")
 
     async def _start_executors(self) -> Hello | None:
@@ -430,7 +442,9 @@ class Supervisor:
             WORKER.info("finishing %s, %s; Ctrl-C again ends it now", counted(len(held), "job"), limit)
             self._release(self._suspects.take_all())
             await pool.return_unstarted()
-            await pool.wait_until(lambda: not self._held_jobs() or self._signals > 1, self._options.drain_s)
+            # What the jobs of a store that refuses this version answer cannot be stored.
+            drain_s = 0 if self._refused and len(self.sources.connections) == 1 else self._options.drain_s
+            await pool.wait_until(lambda: not self._held_jobs() or self._signals > 1, drain_s)
         if pool.held():
             # Kill before releasing, so that no other worker runs a job that still runs here.
             pool.kill()

@@ -2,8 +2,9 @@
 --
 -- {schema} is the quoted name of the schema. Text is compared byte by byte (collation C), as in Python.
 
--- The migrations that have been applied.
-CREATE TABLE {schema}.version (version integer NOT NULL);
+-- The version of the layout, and the oldest version of Holdfast that may still write it: `-- oldest writer: N` in the last
+-- migration, or its own number (docs/decisions/0023). Read by every version: only columns may be added.
+CREATE TABLE {schema}.version (version integer NOT NULL, oldest integer NOT NULL);
 
 -- Live jobs. The columns are those by which jobs are found and ordered, those that a claim changes (place to claim), and
 -- those from which the state is derived; most new jobs have the defaults. `rest` is the record as JSON, without the columns that a claim changes. Small data

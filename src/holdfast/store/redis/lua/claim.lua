@@ -6,17 +6,21 @@
 -- KEYS  1 in_process_queue  sorted   id by the end of its lease
 --       2 jobs              hash     id ▸ stamp, record
 --       3 data              hash     id ▸ letter, body
---       4 …                 sorted   the queues to claim from, by rank, and those of all READY jobs
--- ARGV  1 deadline, ms  2 limit  3 lowest rank  4 highest rank
---       5 how many ids to skip, and these ids: the batch itself has moved them
+--       4 version           string   the layout of the store and the stamp of its notice
+--       5 …                 sorted   the queues to claim from, by rank, and those of all READY jobs
+-- ARGV  1 deadline, ms  2 limit  3 lowest rank  4 highest rank  5 the version that the batch knows
+--       6 how many ids to skip, and these ids: the batch itself has moved them
 --       … sources: a queue, the queue of all READY jobs that contains it, the limit
 --
--- Replies  ids, in order · their records · their bodies
+-- Replies  ids, in order · their records · their bodies; or nothing, if the version has changed
 
 -- `unpack` of Lua returns at most this many values.
 local MOST = 4000
-local limit, passed, at = tonumber(ARGV[2]), {}, 6 + tonumber(ARGV[5])
-for n = 6, at - 1 do
+if redis.call('GET', KEYS[4]) ~= ARGV[5] then
+  return {}
+end
+local limit, passed, at = tonumber(ARGV[2]), {}, 7 + tonumber(ARGV[6])
+for n = 7, at - 1 do
   passed[ARGV[n]] = true
 end
 

@@ -7,12 +7,13 @@
 --       3 versions       hash     table ▸ the stamp of the last commit that changed it
 --       4 turn           string   the number of the last turn
 --       5 pairs  6 turn_tenants  7 rest_tenants  8 rest_pairs     see pairs.lua
---       9 …              all other keys of the plan, which names them by position
+--       9 version        string   the layout of the store and the stamp of its notice
+--      10 …              all other keys of the plan, which names them by position
 -- ARGV  1 number, "": only check  2 the number before, "" for none  3 how long the session is kept, ms
---       4 channel  5 the message to publish there at the end, "": none
---       6 the plan (MessagePack): the number of columns, the length of each, then operations of four numbers: an
+--       4 channel  5 the message to publish there at the end, "": none  6 the version that the batch knows
+--       7 the plan (MessagePack): the number of columns, the length of each, then operations of four numbers: an
 --         operation code, the position of a key, and two columns (0: none). Checks come first
---       7 … the values of all columns
+--       8 … the values of all columns
 --
 --   1 begins  fields stamps   values of a hash begin with these     2 absent  fields  there are no such values
 --   3 size    count           a sorted set has this many members
@@ -25,25 +26,32 @@
 --  11 served  names                a pair had its turn: pair, tenant, task; the key is that of its tenant's tasks
 --  12 sweep   limits               forget pairs: how often, in turns; not served for how many turns; how many at
 --                                  once; the number of turns in this batch
+--  13 set     value                the value of a string
 --
--- Replies  OK · DONE: it was committed before · CUT: the session was closed by settle.lua · or what has changed
+-- Replies  OK · DONE: it was committed before · CUT: the session was closed by settle.lua
+--          VERSION: the layout or the notice has changed · or what else has changed
 
 -- `unpack` of Lua returns at most this many values.
 local MOST = 4000
 
 local number = ARGV[1]
+-- One call: the second costs as much as all the rest of this check.
+local stored = redis.call('MGET', KEYS[1], KEYS[9])
 if number ~= '' then
-  local done = redis.call('GET', KEYS[1]) or ''
+  local done = stored[1] or ''
   if done == number then
     return 'DONE'
   elseif done ~= ARGV[2] then
     return 'CUT'
   end
 end
+if stored[2] ~= ARGV[6] then
+  return 'VERSION'
+end
 
 -- For each column: the position before its first value, and its length.
-local plan = cmsgpack.unpack(ARGV[6])
-local columns, before, size, last = plan[1], {}, {}, 6
+local plan = cmsgpack.unpack(ARGV[7])
+local columns, before, size, last = plan[1], {}, {}, 7
 for n = 1, columns do
   before[n], size[n] = last, plan[n + 1]
   last = last + plan[n + 1]
@@ -171,8 +179,10 @@ for at = columns + 2, #plan, 4 do
     note_ready(key, a, b)
   elseif verb == 11 then
     serve(key, a)
-  else
+  elseif verb == 12 then
     sweep(a)
+  else
+    call('SET', key, word(a, 1))
   end
 end
 

@@ -3,8 +3,9 @@
 -- Every name starts with holdfast_, because an application may have its own tables in the same file and write to both in
 -- one transaction.
 
--- The migrations that have been applied.
-CREATE TABLE holdfast_schema (version INTEGER NOT NULL) STRICT;
+-- The version of the layout, and the oldest version of Holdfast that may still write it: `-- oldest writer: N` in the last
+-- migration, or its own number (docs/decisions/0023). Read by every version: only columns may be added.
+CREATE TABLE holdfast_schema (version INTEGER NOT NULL, oldest INTEGER NOT NULL) STRICT;
 
 -- Live jobs. The columns are those by which jobs are found and ordered, those that a claim changes, and those that differ
 -- between jobs of one `add_many`. `rest` is the record as JSON, without the columns from id to size.
