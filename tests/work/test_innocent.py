@@ -189,7 +189,8 @@ def test_what_an_executor_could_not_begin_in_time_is_run_once(bench):
     worker = bench.start("--until-empty", "--threads", "3", name=APP)
     bench.wait_for(lambda: bench.noted("hog"))
     jobs = [bench.queue.add("until_open", {"name": f"job-{n}"}) for n in range(3)]
-    bench.wait_for(lambda: max(job.get().claim for job in jobs) > 1)
+    bench.wait_for(lambda: any(job.get().claim for job in jobs))
+    bench.wait_for(lambda: all(job.get().state == "QUEUED" for job in jobs))
 
     pipe.open("w").close()
     _finish(worker)

@@ -7,6 +7,7 @@ from typing import Any
 from holdfast.core import commands as c
 from holdfast.core.errors import StoreFull
 from holdfast.core.job import Job
+from holdfast.work.start_locks import SharedStartLocks
 from holdfast.work.supervisor.capacity import TaskDurations
 from holdfast.work.supervisor.execution_modes import ExecutionMode
 from holdfast.work.supervisor.executor_handle import ExecutorHandle, make_held_jobs
@@ -43,7 +44,7 @@ class Pool:
     async def start_isolated(self) -> ExecutorHandle:
         """An executor without a process."""
         process: Any = subprocess.Popen
-        return ExecutorHandle(process, 1, TaskDurations())
+        return ExecutorHandle(process, 1, TaskDurations(), SharedStartLocks())
 
     def has_executor(self, _executor: ExecutorHandle) -> bool:
         """It runs."""

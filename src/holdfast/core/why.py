@@ -4,6 +4,7 @@ from .counting import counted
 from .durations import iso
 from .job import Job, Place, Record, State
 from .limits import Domain, Limit, next_start_ms
+from .worker import Blocker
 
 
 class Facts(Record, frozen=True, kw_only=True):
@@ -21,6 +22,8 @@ class Facts(Record, frozen=True, kw_only=True):
     is_handled: bool = False
     handler_workers: int = 0
     ready_before: int = 0
+    # The handlers that block executors of these workers.
+    blockers: tuple[Blocker, ...] = ()
 
 
 def why(job: Job, facts: Facts) -> str:
@@ -42,7 +45,13 @@ def _ready(job: Job, facts: Facts) -> str:
         f" {counted(facts.ready_before, 'ready job')} of its task may go first." if facts.ready_before else ""
     )
     known = f" {_workers(facts.workers)} its task." if facts.workers else _blocked(job, facts)
-    return f"It is ready, and waits for a worker to claim it.{before}{known}"
+    return f"It is ready, and waits for a worker to claim it.{before}{known}{_blockers(job, facts)}"
+
+
+def _blockers(job: Job, facts: Facts) -> str:
+    """What keeps executors that know the task of a job from starting any."""
+    texts = dict.fromkeys(f"{blocker.text(job.tenant)} of an executor" for blocker in facts.blockers)
+    return f" There, {', and '.join(texts)}." if texts else ""
 
 
 def _workers(count: int) -> str:
@@ -90,7 +99,9 @@ def _running(job: Job, facts: Facts) -> str:
         else "A worker has it and has not started it"
     )
     since = f"{begun}, claim {job.claim} of owner {job.owner}"
-    asked = " It was asked to stop." if job.cancel_requested else ""
+    own = [blocker.effect for blocker in facts.blockers if blocker.job_id == job.id]
+    asked = f" It {own[0]} of its executor." if own else ""
+    asked += " It was asked to stop." if job.cancel_requested else ""
     if not job.lease_until:
         return f"{since}, without a lease.{asked}"
     if job.lease_until <= facts.now_ms:

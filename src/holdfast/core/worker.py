@@ -2,6 +2,7 @@
 
 from msgspec.structs import replace
 
+from .counting import counted
 from .job import Record
 
 
@@ -12,6 +13,31 @@ class Served(Record, frozen=True, kw_only=True):
     tasks: tuple[str, ...] = ()
     # It also runs every task with a handler in the store.
     handlers: bool = False
+
+
+class Blocker(Record, frozen=True, kw_only=True):
+    """A handler that keeps an executor of a worker from starting other jobs."""
+
+    # What it blocks: "event loop" or "process".
+    part: str
+    tenant: str = ""
+    # Without `job_id` the task of a batch, or the name of a coroutine.
+    task: str = ""
+    job_id: int = 0
+    # How many other handlers run there, which may be the cause as well.
+    others: int = 0
+
+    @property
+    def effect(self) -> str:
+        """What it does to its executor."""
+        return "holds the process" if self.part == "process" else f"blocks the {self.part}"
+
+    def text(self, tenant: str | None = None) -> str:
+        """Which handler blocks what; to a tenant, those of others are not named."""
+        job = f" (job {self.job_id})" if self.job_id else ""
+        name = f"{self.task}{job}" if self.task and tenant in (None, self.tenant) else "a handler"
+        others = f" or one of {counted(self.others, 'other')} there" if self.others > 0 else ""
+        return f"{name}{others} {self.effect}"
 
 
 class Worker(Record, frozen=True, kw_only=True):
@@ -35,6 +61,8 @@ class Worker(Record, frozen=True, kw_only=True):
     stopping: bool = False
     # The sysid of the process that claims its jobs: its own, or that of a server. The store fills it in.
     owner: int = 0
+    # The handlers that block its executors.
+    blocked: tuple[Blocker, ...] = ()
 
 
 def narrow(worker: Worker, tenant: str) -> Worker | None:
@@ -48,7 +76,7 @@ def narrow(worker: Worker, tenant: str) -> Worker | None:
         return None
     if all(one.tenant == tenant for one in worker.serves):
         return worker
-    return replace(worker, serves=own, host="", pid=0, health="", done=0, running=0)
+    return replace(worker, serves=own, host="", pid=0, health="", done=0, running=0, blocked=())
 
 
 def runs_handlers(worker: Worker, tenant: str) -> bool:

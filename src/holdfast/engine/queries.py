@@ -86,16 +86,18 @@ def _explain(txn: ReadTxn, query: q.Explain) -> str:
     ready = sum(n for k, n in counts.items() if k.place == Place.READY and k.task == job.task)
     workers, name = alive(txn), name_of(job.tenant, job.task)
     is_handled = name in txn.rows(HANDLED, [name])
+    knowing = [one for one in workers if runs_task(one, job.tenant, job.task, is_handled=is_handled)]
     facts = Facts(
         now_ms=txn.now_ms,
         parent=txn.load([job.parent_id]).get(job.parent_id) if job.parent_id else None,
         limit=limit,
         domain=domain,
         paused=_pauses_of(txn, job),
-        workers=sum(runs_task(worker, job.tenant, job.task, is_handled=is_handled) for worker in workers),
+        workers=len(knowing),
         is_handled=is_handled,
         handler_workers=sum(runs_handlers(worker, job.tenant) for worker in workers),
         ready_before=max(ready - 1, 0) if job.place == Place.READY else 0,
+        blockers=tuple(blocker for worker in knowing for blocker in worker.blocked),
     )
     return why(job, facts)
 

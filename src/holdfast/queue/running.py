@@ -323,6 +323,13 @@ def current_job_id() -> int | None:
     return job.id if isinstance(job, Job) else None
 
 
+def job_of_task(task: "asyncio.Task[Any]") -> Job | str | None:
+    """The job whose handler has made an asyncio task, or the task name of a batch; None if not known."""
+    # Since Python 3.12.
+    get_context = getattr(task, "get_context", None)
+    return get_context().get(_current) if get_context is not None else None
+
+
 class JobLogFilter(logging.Filter):
     """Sets `job_id`, `task`, `attempt`, `tenant` and `trace_id` of the running job in log records, or None.
 

@@ -1,14 +1,15 @@
 """Messages between a supervisor and its executors, and their encoding.
 
     executor ──▶ supervisor    Hello           ready: the queues, and the tasks that they know
-                               JobStarted      a job has started; until then another executor may get it
+                               JobStarted      a job has started (`start_locks` decides whether it may)
                                JobEnded        a job has ended, with its answer, if it needs one
                                CommandRequest  a handler has a command for the queue
-                               JobsReturned    these jobs have not started, and will not
+                               JobsReturned    these jobs will not start here
+                               Pong            the reply to a `Ping`
     supervisor ──▶ executor    RunJobs         run these jobs
                                CommandReply    the reply to a `CommandRequest`
                                CancelJob       a running job should stop
-                               Revoke          return the jobs that have not started
+                               Ping            asks whether the event loop is blocked
                                Stop            start nothing more; exit when all jobs have ended
 
 `queue_index` is the position of a queue in the worker's list: job ids are unique only within a store.
@@ -67,10 +68,14 @@ class Hello(Message, frozen=True, kw_only=True):
 
 
 class JobStarted(Message, frozen=True, kw_only=True):
-    """A job of a delivery has started."""
+    """The handler of a job has started, at this moment of the machine's monotonic clock.
+
+    Left out if the job ends before it is sent.
+    """
 
     job_id: int
-    delivery: int
+    number: int
+    started_s: float
     queue_index: int = 0
 
 
@@ -94,22 +99,31 @@ class CommandRequest(Message, frozen=True, kw_only=True):
 
 
 class JobsReturned(Message, frozen=True, kw_only=True):
-    """Jobs that have not started, by (queue index, job id) and the number of their delivery."""
+    """Jobs that the executor has dropped, by (queue index, job id) and number.
+
+    The supervisor had taken them back already, or their stored handler could not be had.
+    """
 
     jobs: tuple[tuple[tuple[int, int], int], ...]
 
 
-class RunJobs(Message, frozen=True, kw_only=True):
-    """Jobs to run.
+class Pong(Message, frozen=True, kw_only=True):
+    """The reply to a `Ping`: for how long the event loop has been blocked, and by the handler of which job.
 
-    `delivery` numbers the message: a job that was returned may be delivered again. No job is started after
-    `start_by_s` on the machine's monotonic clock, which both processes read: after that the supervisor may
-    take a job from an executor that does not respond.
+    Without `job_id` `task` is that of a batch, or the name of a coroutine that no job is known of.
     """
 
+    blocked_s: float = 0.0
+    tenant: str = ""
+    task: str = ""
+    job_id: int = 0
+
+
+class RunJobs(Message, frozen=True, kw_only=True):
+    """Jobs to run. They have consecutive numbers, unique in the executor: a job may be delivered again."""
+
     jobs: list[c.Claimed]
-    delivery: int
-    start_by_s: float
+    first_number: int
     queue_index: int = 0
 
 
@@ -129,16 +143,16 @@ class CancelJob(Message, frozen=True, kw_only=True):
     queue_index: int = 0
 
 
-class Revoke(Message, frozen=True, kw_only=True):
-    """Return the jobs that have not started, with `JobsReturned`."""
+class Ping(Message, frozen=True, kw_only=True):
+    """Reply with `Pong`."""
 
 
 class Stop(Message, frozen=True, kw_only=True):
     """Start nothing more, and exit when all jobs have ended."""
 
 
-ExecutorMessage = Hello | JobStarted | JobEnded | CommandRequest | JobsReturned
-SupervisorMessage = RunJobs | CommandReply | CancelJob | Revoke | Stop
+ExecutorMessage = Hello | JobStarted | JobEnded | CommandRequest | JobsReturned | Pong
+SupervisorMessage = RunJobs | CommandReply | CancelJob | Ping | Stop
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode_command = msgspec.msgpack.Decoder(AnyCommand).decode

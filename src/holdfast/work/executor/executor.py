@@ -1,14 +1,11 @@
 """An executor: a process that imports the user's code and runs it.
 
-    python -m holdfast.work.executor.executor FD THREADS MODULE:QUEUE …
-
 It reads jobs from the socket that it inherits, runs functions in threads and coroutines on an event loop, and
 sends the answers back. It holds no lease and commits nothing: if it crashes, its supervisor knows which jobs
 it had. It exits with its supervisor.
 """
 
 import asyncio
-import ctypes
 import importlib
 import json
 import os
@@ -17,7 +14,6 @@ import socket
 import sys
 import threading
 import traceback
-from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -25,13 +21,13 @@ from typing import Any
 
 from ...core import commands as c
 from ...core.errors import BadInput, HoldfastError, NotFound
-from ...core.job import Code
+from ...core.job import Code, Job
 from ...queue.aio import AsyncClaimedJob, AsyncQueue
 from ...queue.answers import trimmed
 from ...queue.base import BaseQueue
 from ...queue.connect import connect
 from ...queue.queue import ClaimedJob
-from ...queue.running import as_error, guarded, run, run_async
+from ...queue.running import as_error, guarded, job_of_task, run, run_async
 from ...queue.task import Task
 from ...store.common.clock import monotonic_s, system_clock
 from ..files import project_files
@@ -43,22 +39,21 @@ from ..messages import (
     ExecutorMessage,
     Hello,
     JobEnded,
-    JobsReturned,
     JobStarted,
+    Ping,
+    Pong,
     QueueInfo,
-    Revoke,
     RunJobs,
     Stop,
     SupervisorMessage,
     decode_supervisor_message,
 )
+from ..start_locks import StartLocks
 from .handler_contexts import HandlerContexts
-from .job_buffer import BufferedJob, Delivery, JobBuffer, delivery_keys
-from .sender import Sender, exit_broken, exit_orphaned
+from .job_buffer import BufferedJob, JobBuffer, make_returned
+from .sender import LoopSender, Sender, exit_broken, exit_orphaned
 from .session import SupervisedSession
 from .stored_handlers import HANDLERS_NAME, STORES_VARIABLE, StoredTask
-
-PR_SET_PDEATHSIG = 1
 
 
 class RunningJob(ClaimedJob):
@@ -81,17 +76,20 @@ ExecutorJob = RunningJob | AsyncRunningJob
 class Executor:
     """The threads and the event loop of this process, and the socket to its supervisor."""
 
-    def __init__(self, sock: socket.socket, names: Sequence[str], threads: int) -> None:
-        self._socket, self._names, self._threads = sock, names, threads
+    def __init__(self, sock: socket.socket, locks: StartLocks, names: Sequence[str], threads: int) -> None:
+        self._socket, self._locks, self._names, self._threads = sock, locks, names, threads
         self._sender = Sender(sock)
         self._buffer = JobBuffer()
         self._running: dict[tuple[int, int], ExecutorJob] = {}
         self._loop = asyncio.new_event_loop()
-        # Jobs that wait for the event loop, and messages about those that have ended on it.
-        self._arrived: deque[BufferedJob] = deque()
-        self._ended: list[ExecutorMessage] = []
-        self._coroutines: set[asyncio.Task[None]] = set()
-        self._contexts = HandlerContexts(self._announce_start, self._make_message, self._return_jobs)
+        self._loop_sender = LoopSender(self._sender, self._loop)
+        # The jobs that run on the event loop, or wait there to start.
+        self._coroutines: dict[asyncio.Task[None], BufferedJob] = {}
+        # The task of the last job that has started on the loop.
+        self._last_task: Task[..., Any] | StoredTask | None = None
+        # When the loop was asked to call back, and has not done so yet; 0: it has.
+        self._loop_asked_s = 0.0
+        self._contexts = HandlerContexts(self._start_jobs, self._make_message)
 
     def run(self) -> None:
         """Send `Hello`, then run jobs until the supervisor sends `Stop` or ends."""
@@ -155,30 +153,27 @@ class Executor:
             if job := self._running.get((message.queue_index, message.job.id)):
                 job._lease.check_record(message.job)
                 self._contexts.cancel((message.queue_index, message.job.id))
-        elif isinstance(message, Revoke):
-            self._return_jobs(
-                [*self._buffer.clear(), *self._take_arrived(), *self._contexts.take_unstarted()]
-            )
-
-    def _return_jobs(self, items: list[BufferedJob]) -> None:
-        self._sender.send([JobsReturned(jobs=delivery_keys(items))])
+        elif isinstance(message, Ping):
+            self._sender.send([self._make_pong()])
 
     def _on_run_jobs(self, message: RunJobs) -> None:
-        if stored := self._contexts.stored.get(message.queue_index):
-            delivery = Delivery(message.queue_index, message.delivery, message.start_by_s)
-            self._buffer.put([(one, delivery, stored.task_of(one.job)) for one in message.jobs])
+        queue_index, numbered = message.queue_index, enumerate(message.jobs, message.first_number)
+        if stored := self._contexts.stored.get(queue_index):
+            self._buffer.put(
+                [BufferedJob(one, queue_index, n, stored.task_of(one.job)) for n, one in numbered]
+            )
             return
-        known = self._queues[message.queue_index].tasks
-        delivery = Delivery(message.queue_index, message.delivery, message.start_by_s)
+        known = self._queues[queue_index].tasks
         tasks = {name: known.get(name) for name in {one.job.task for one in message.jobs}}
+        items = [BufferedJob(one, queue_index, n, tasks[one.job.task]) for n, one in numbered]
         on_loop = {name for name, task in tasks.items() if _needs_no_thread(task)}
-        items: list[BufferedJob] = [(one, delivery, tasks[one.job.task]) for one in message.jobs]
         if not on_loop:
             self._buffer.put(items)
             return
-        self._buffer.put([item for item in items if item[0].job.task not in on_loop])
-        self._arrived.extend([item for item in items if item[0].job.task in on_loop])
-        self._loop.call_soon_threadsafe(self._start_coroutines)
+        self._buffer.put([item for item in items if item.claimed.job.task not in on_loop])
+        self._loop.call_soon_threadsafe(
+            self._start_coroutines, [item for item in items if item.claimed.job.task in on_loop]
+        )
 
     # Functions and batches, in threads
 
@@ -192,21 +187,24 @@ class Executor:
         # Messages of this thread that are sent together with the start of its next job.
         unsent: list[ExecutorMessage] = []
         while taken := self._buffer.take(wait=False) or self._wait_for_jobs(unsent):
-            if isinstance(task := taken[0][2], StoredTask):
+            if isinstance(task := taken[0].task, StoredTask):
+                # Before its handler is looked up, which may wait for the store.
+                self._send_all(unsent)
                 self._contexts.run(taken, unsent)
                 continue
-            jobs = self._announce_start(taken, unsent)
-            unsent = []
-            if jobs:
+            if jobs := self._start_jobs(taken, unsent):
                 outcomes = self._run_jobs(task, jobs)
                 for job, outcome in zip(jobs, outcomes, strict=True):
                     unsent.append(self._make_ended(job, outcome))
 
     def _wait_for_jobs(self, unsent: list[ExecutorMessage]) -> list[BufferedJob]:
+        self._send_all(unsent)
+        return self._buffer.take(wait=True)
+
+    def _send_all(self, unsent: list[ExecutorMessage]) -> None:
         if unsent:
             self._sender.send(unsent)
             unsent.clear()
-        return self._buffer.take(wait=True)
 
     def _run_jobs(self, task: Task[..., Any] | None, jobs: list[ExecutorJob]) -> list[Any]:
         try:
@@ -223,79 +221,86 @@ class Executor:
 
     # Coroutines, on the event loop
 
-    def _take_arrived(self) -> list[BufferedJob]:
-        """Remove and return the jobs that wait for the event loop. Safe in any thread: each is taken once."""
-        items = []
-        try:
-            while True:
-                items.append(self._arrived.popleft())
-        except IndexError:
-            return items
+    def _start_coroutines(self, items: list[BufferedJob]) -> None:
+        for item in items:
+            task = self._loop.create_task(self._run(item))
+            self._coroutines[task] = item
+            task.add_done_callback(self._coroutines.pop)
 
-    def _start_coroutines(self) -> None:
-        for job in self._announce_start(self._take_arrived(), []):
-            task = self._loop.create_task(self._run(job))
-            self._coroutines.add(task)
-            task.add_done_callback(self._coroutines.discard)
-
-    async def _run(self, job: ExecutorJob) -> None:
+    async def _run(self, item: BufferedJob) -> None:
+        job = None
         try:
+            if (job := self._start_on_loop(item)) is None:
+                return
             outcome = await run_async(self._find_task(job), job)
         except BaseException as error:
+            if job is None:
+                exit_broken()
             outcome = as_error(error)
-        if not self._ended:
-            # One message for all jobs that end in this iteration of the event loop.
-            self._loop.call_soon(self._send_ended)
-        self._ended.append(self._make_ended(job, outcome))
+        self._loop_sender.put(item.number, self._make_ended(job, outcome))
 
-    def _send_ended(self) -> None:
-        ended, self._ended = self._ended, []
-        try:
-            self._sender.send(ended)
-        except BaseException:
-            exit_broken()
+    def _start_on_loop(self, item: BufferedJob) -> ExecutorJob | None:
+        """Lock a job, in the first step of its coroutine: one that starts before it may block the loop."""
+        if not self._locks.try_lock(item.number):
+            self._loop_sender.put(item.number, make_returned([item]))
+            return None
+        if item.task is not self._last_task:
+            # It may hold the interpreter lock, and no thread could send the answers of jobs that have ended.
+            self._loop_sender.flush()
+            self._last_task = item.task
+        job = self._make_job(item)
+        self._loop_sender.put_start(_make_started(item, job))
+        return job
+
+    def _make_pong(self) -> Pong:
+        """Whether the loop has run since the last `Ping`; if not, which handler blocks it."""
+        asked_s, now_s = self._loop_asked_s, monotonic_s()
+        if not asked_s:
+            self._loop_asked_s = now_s
+            self._loop.call_soon_threadsafe(self._on_called_back)
+            return Pong()
+        task = asyncio.current_task(self._loop)
+        if task is None:
+            return Pong(blocked_s=now_s - asked_s)
+        item = self._coroutines.get(task)
+        job = item.claimed.job if item is not None else job_of_task(task)
+        if isinstance(job, Job):
+            return Pong(blocked_s=now_s - asked_s, tenant=job.tenant, task=job.task, job_id=job.id)
+        name: str = getattr(task.get_coro(), "__qualname__", "")
+        return Pong(blocked_s=now_s - asked_s, task=job or name)
+
+    def _on_called_back(self) -> None:
+        self._loop_asked_s = 0.0
 
     async def _wait_for_coroutines(self) -> None:
-        while others := self._coroutines - {asyncio.current_task()}:
-            await asyncio.wait(others)
-        if self._ended:
-            self._send_ended()
+        while self._coroutines:
+            await asyncio.wait(list(self._coroutines))
+        self._loop_sender.flush()
 
     # Both
 
-    def _announce_start(self, items: list[BufferedJob], unsent: list[ExecutorMessage]) -> list[ExecutorJob]:
-        """Send that jobs start, after the unsent messages; returns the jobs that may still start.
-
-        The clock is read after sending: this thread may be suspended in between, and the supervisor takes
-        back jobs that have not started in time.
-        """
+    def _start_jobs(self, items: Sequence[BufferedJob], unsent: list[ExecutorMessage]) -> list[ExecutorJob]:
+        """Lock jobs and send, after the unsent messages, that they start; returns those that may start."""
         jobs: list[ExecutorJob] = []
-        for claimed, delivery, _ in items:
-            queue, job_id = self._queues[delivery.queue_index], claimed.job.id
-            job = self._job_classes[delivery.queue_index](queue, claimed, 1, renew=False)
-            job.queue_index = delivery.queue_index
-            self._running[delivery.queue_index, job_id] = job
-            jobs.append(job)
-            unsent.append(
-                JobStarted(job_id=job_id, delivery=delivery.number, queue_index=delivery.queue_index)
-            )
-        if unsent:
-            self._sender.send(unsent)
-        now_s, is_late = monotonic_s(), False
-        for job, (_, delivery, _) in zip(jobs, items, strict=True):
-            job._lease.started_s = now_s
-            is_late = is_late or delivery.start_by_s < now_s
-        return self._return_late(items, jobs, now_s) if is_late else jobs
+        for item in items:
+            if self._locks.try_lock(item.number):
+                jobs.append(job := self._make_job(item))
+                unsent.append(_make_started(item, job))
+            else:
+                unsent.append(make_returned([item]))
+        if jobs:
+            self._send_all(unsent)
+        return jobs
 
-    def _return_late(
-        self, items: list[BufferedJob], jobs: list[ExecutorJob], now_s: float
-    ) -> list[ExecutorJob]:
-        late = [item for item in items if item[1].start_by_s < now_s]
-        keys = delivery_keys(late)
-        for key, _ in keys:
-            self._running.pop(key, None)
-        self._sender.send([JobsReturned(jobs=keys)])
-        return [job for job, item in zip(jobs, items, strict=True) if item[1].start_by_s >= now_s]
+    def _make_job(self, item: BufferedJob) -> ExecutorJob:
+        queue_index = item.queue_index
+        job: ExecutorJob = self._job_classes[queue_index](
+            self._queues[queue_index], item.claimed, 1, renew=False
+        )
+        job.queue_index = queue_index
+        job._lease.started_s = monotonic_s()
+        self._running[item.key] = job
+        return job
 
     def _make_ended(self, job: ExecutorJob, outcome: Any) -> JobEnded:
         """The message about a job that has ended, with its answer."""
@@ -320,6 +325,12 @@ class Executor:
             answer=answer,
             queue_index=job.queue_index,
         )
+
+
+def _make_started(item: BufferedJob, job: ExecutorJob) -> JobStarted:
+    return JobStarted(
+        job_id=job.id, number=item.number, started_s=job._lease.started_s, queue_index=item.queue_index
+    )
 
 
 def _failure(error: Exception, began_ms: int) -> Hello:
@@ -368,25 +379,19 @@ def find_queue(name: str) -> BaseQueue:
     return found
 
 
-def die_with_parent() -> None:
-    """Have the kernel kill this process when its supervisor ends."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-
-
 def main() -> None:
-    """Run an executor on the socket that was inherited."""
-    die_with_parent()
+    """Run an executor on the descriptors that it has inherited; see `EXECUTOR_PROGRAM`."""
     # The supervisor handles signals, and sends `Stop`.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, _ignore)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGINT, signal.SIGTERM))
-    fd, threads, names = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3:]
+    fd, locks_fd, threads = map(int, sys.argv[2:5])
     # Only this process has the socket: the supervisor learns of its death by the end of it.
     os.set_inheritable(fd, False)
+    os.set_inheritable(locks_fd, False)
     sock = socket.socket(fileno=fd)
     os.register_at_fork(after_in_child=lambda: _let_go(sock))
-    Executor(sock, names, threads).run()
+    Executor(sock, StartLocks(locks_fd), sys.argv[5:], threads).run()
 
 
 def _ignore(_number: int, _frame: object) -> None:
@@ -399,7 +404,3 @@ def _let_go(sock: socket.socket) -> None:
         os.close(sock.detach())
     if signal.getsignal(signal.SIGTERM) is _ignore:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
-
-
-if __name__ == "__main__":
-    main()

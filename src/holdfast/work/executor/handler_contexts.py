@@ -9,7 +9,7 @@ from ...core.errors import HoldfastError
 from ...queue.queue import ClaimedJob
 from ...queue.running import as_error
 from ..messages import ExecutorMessage, JobEnded, QueueInfo
-from .job_buffer import BufferedJob
+from .job_buffer import BufferedJob, make_returned
 from .stored_handlers import Key, StoredHandlers, open_runner
 
 if TYPE_CHECKING:
@@ -24,16 +24,12 @@ class HandlerContexts:
 
     def __init__(
         self,
-        announce: Callable[[list[BufferedJob], list[ExecutorMessage]], Sequence[Any]],
+        start_jobs: Callable[[list[BufferedJob], list[ExecutorMessage]], Sequence[Any]],
         make_message: Callable[[Any, c.Answer | None, float], JobEnded],
-        return_jobs: Callable[[list[BufferedJob]], None],
     ) -> None:
-        self._announce, self._make_message, self._return = announce, make_message, return_jobs
+        self._start_jobs, self._make_message = start_jobs, make_message
         self._runner: HandlerRunner | None = None
         self.stored: dict[int, StoredHandlers] = {}
-        # Jobs of batches that have not started, by queue and id.
-        self._unstarted: dict[Key, BufferedJob] = {}
-        self._lock = threading.Lock()
         self._stopping = threading.Event()
 
     def open(self, queue: Any, queue_index: int) -> None:
@@ -53,18 +49,16 @@ class HandlerContexts:
 
     def run(self, taken: Sequence[BufferedJob], unsent: list[ExecutorMessage]) -> None:
         """Run jobs of one tenant's task. Messages that need not be sent at once are left in `unsent`."""
-        queue_index = taken[0][1].queue_index
-        items = {(queue_index, item[0].job.id): item for item in taken}
+        unstarted: dict[Key, BufferedJob] = {}
+        for item in taken:
+            if item.key in unstarted:
+                # The supervisor has taken it back, and delivered it again.
+                unsent.append(make_returned([unstarted.pop(item.key)]))
+            unstarted[item.key] = item
         running: dict[Key, ClaimedJob] = {}
-        with self._lock:
-            self._unstarted |= items
 
         def start(key: Key) -> ClaimedJob | None:
-            with self._lock:
-                item = self._unstarted.pop(key, None)
-            started = self._announce([item], unsent) if item is not None else ()
-            if item is not None:
-                unsent.clear()
+            started = self._start_jobs([unstarted.pop(key)], unsent)
             if not started:
                 return None
             running[key] = started[0]
@@ -74,36 +68,11 @@ class HandlerContexts:
             unsent.append(self._make_message(running.pop(key), answer, duration_s))
 
         try:
-            self.stored[queue_index].run([item[0] for item in taken], start, end)
+            self.stored[taken[0].queue_index].run([item.claimed for item in unstarted.values()], start, end)
         except Exception as error:
-            self._give_up(items, running, end, error)
-
-    def _give_up(
-        self,
-        items: dict[Key, BufferedJob],
-        running: dict[Key, ClaimedJob],
-        end: Callable[[Key, c.Answer | None, float], None],
-        error: Exception,
-    ) -> None:
-        """After an error of the store or of ours: started jobs get the error, the others are returned."""
-        for key, job in list(running.items()):
-            try:
-                ask = job._conclude(as_error(error))
-            except HoldfastError:
-                ask = None
-            answer: Any = None if ask is None else ask.asked
-            end(key, answer, 0.0)
-        self._return([item for key in items if (item := self._take(key)) is not None])
-
-    def _take(self, key: Key) -> BufferedJob | None:
-        with self._lock:
-            return self._unstarted.pop(key, None)
-
-    def take_unstarted(self) -> list[BufferedJob]:
-        """Remove and return the jobs of batches that have not started."""
-        with self._lock:
-            items, self._unstarted = list(self._unstarted.values()), {}
-            return items
+            # Of the store, or ours: started jobs get it, the others are returned.
+            _end_running(running, end, error)
+            unsent.append(make_returned(unstarted.values()))
 
     def cancel(self, key: Key) -> None:
         """End a job that runs in a context."""
@@ -120,3 +89,16 @@ class HandlerContexts:
         self._stopping.set()
         if self._runner is not None:
             self._runner.close()
+
+
+def _end_running(
+    running: dict[Key, ClaimedJob], end: Callable[[Key, c.Answer | None, float], None], error: Exception
+) -> None:
+    """End jobs that have started with an error."""
+    for key, job in list(running.items()):
+        try:
+            ask = job._conclude(as_error(error))
+        except HoldfastError:
+            ask = None
+        answer: Any = None if ask is None else ask.asked
+        end(key, answer, 0.0)

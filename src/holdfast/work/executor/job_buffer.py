@@ -3,34 +3,35 @@
 import threading
 from collections import deque
 from collections.abc import Iterable
-from typing import Any
-
-from msgspec import Struct
+from typing import Any, NamedTuple
 
 from ...core import commands as c
 from ...queue.task import Task
 from ...store.common.clock import monotonic_s
+from ..messages import JobsReturned
 from .stored_handlers import StoredTask
 
 # How long a batch that is not full waits for more jobs.
 BATCH_WAIT_S = 0.005
 
 
-class Delivery(Struct, frozen=True, gc=False):
-    """The message that brought jobs: their queue, the delivery's number, and until when they may start."""
+class BufferedJob(NamedTuple):
+    """A job that waits to start: its queue, its number (`RunJobs`), and its task, if that is known."""
 
+    claimed: c.Claimed
     queue_index: int
     number: int
-    start_by_s: float
+    task: Task[..., Any] | StoredTask | None
+
+    @property
+    def key(self) -> tuple[int, int]:
+        """The index of its queue, and its id."""
+        return self.queue_index, self.claimed.job.id
 
 
-# A job, its delivery, and its task, if that is known here.
-BufferedJob = tuple[c.Claimed, Delivery, Task[..., Any] | StoredTask | None]
-
-
-def delivery_keys(jobs: Iterable[BufferedJob]) -> tuple[tuple[tuple[int, int], int], ...]:
-    """The keys of jobs, as `JobsReturned` lists them."""
-    return tuple(((delivery.queue_index, claimed.job.id), delivery.number) for claimed, delivery, _ in jobs)
+def make_returned(items: Iterable[BufferedJob]) -> JobsReturned:
+    """The message that these jobs will not start here."""
+    return JobsReturned(jobs=tuple((item.key, item.number) for item in items))
 
 
 class JobBuffer:
@@ -54,12 +55,6 @@ class JobBuffer:
             self._closed = True
             self._changed.notify_all()
 
-    def clear(self) -> list[BufferedJob]:
-        """Remove and return the jobs that no thread has taken."""
-        with self._lock:
-            jobs, self._jobs = list(self._jobs), deque()
-            return jobs
-
     def take(self, *, wait: bool) -> list[BufferedJob]:
         """Remove and return the next job, or batch of jobs.
 
@@ -71,18 +66,18 @@ class JobBuffer:
                     return []
                 self._changed.wait()
             first = self._jobs.popleft()
-            task = first[2]
+            task = first.task
             most = 0 if task is None else task.handling.batch
             return [first] if most <= 1 else self._take_batch(first, most)
 
     def _take_batch(self, first: BufferedJob, most: int) -> list[BufferedJob]:
         # Do not wait for a full batch of a stored handler: that costs more time than a larger batch saves.
-        until_s = monotonic_s() + (0.0 if isinstance(first[2], StoredTask) else BATCH_WAIT_S)
+        until_s = monotonic_s() + (0.0 if isinstance(first.task, StoredTask) else BATCH_WAIT_S)
         batch = [first]
         while True:
             others: deque[BufferedJob] = deque()
             for job in self._jobs:
-                fits = len(batch) < most and job[2] is first[2]
+                fits = len(batch) < most and job.task is first.task
                 (batch if fits else others).append(job)
             self._jobs = others
             wait_s = until_s - monotonic_s()

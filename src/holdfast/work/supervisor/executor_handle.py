@@ -15,8 +15,10 @@ from msgspec.structs import replace
 
 from ...core import commands as c
 from ...core.job import Job
+from ...core.worker import Blocker
 from ...store.common.clock import monotonic_s
-from ..messages import JobEnded, JobStarted, Message, RunJobs, encode_frame
+from ..messages import JobEnded, JobStarted, Message, Ping, Pong, RunJobs, encode_frame
+from ..start_locks import SharedStartLocks
 from .capacity import Capacity, TaskDurations, executor_capacity
 from .execution_modes import ExecutionMode
 
@@ -24,9 +26,11 @@ from .execution_modes import ExecutionMode
 Key = tuple[int, int]
 # With this many jobs not started, an executor's socket is read in intervals, to handle messages in batches.
 BACKLOG, PAUSE_S = 100, 0.002
-
-# How long an executor may take to start a job, and how late after that its `JobStarted` may arrive.
-START_S, DELAY_S = 5.0, 1.0
+# How long a job may wait in an executor. Short enough to leave within a second, long enough for a busy
+# machine: it would only come back.
+MAX_WAIT_S = 0.7
+# How often an executor with jobs is pinged, and after how long a blocked one is logged.
+PING_S, BLOCKED_S = 0.5, 1.0
 
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
@@ -38,9 +42,9 @@ class HeldJob(Struct, gc=False, eq=False):
     claimed: c.Claimed
     mode: ExecutionMode
     job: Job
-    # When it was sent to its executor, in which delivery; when it started there, 0: not yet.
+    # When it was sent to its executor, and its number there; when it started there, 0: not yet.
     delivered_s: float
-    delivery: int = 0
+    number: int = 0
     started_s: float = 0.0
     # Whether the store knows that it has started.
     is_start_committed: bool = False
@@ -85,8 +89,14 @@ class ExecutorEvents(NamedTuple):
 class ExecutorHandle:
     """One executor process, and the jobs that it has."""
 
-    def __init__(self, process: subprocess.Popen[bytes], threads: int, durations: TaskDurations) -> None:
-        self.process, self._threads, self._durations = process, threads, durations
+    def __init__(
+        self,
+        process: subprocess.Popen[bytes],
+        threads: int,
+        durations: TaskDurations,
+        locks: SharedStartLocks,
+    ) -> None:
+        self.process, self._threads, self._durations, self._locks = process, threads, durations, locks
         self._transport: asyncio.Transport | None = None
         # All its jobs; those that run; and how many of each task wait, by execution mode.
         self.jobs: dict[Key, HeldJob] = {}
@@ -96,13 +106,17 @@ class ExecutorHandle:
         self.is_draining = False
         # Runs suspects only.
         self.is_isolated = False
-        # When a job last started or ended in it; and whether a `Revoke` is unanswered.
-        self.last_change_s = monotonic_s()
-        self.is_revoking = False
+        # When it last sent a message about a job.
+        self._last_change_s = 0.0
+        # The numbers of jobs that were taken back and that it has not dropped yet, by execution mode.
+        self._undropped: defaultdict[ExecutionMode, set[int]] = defaultdict(set)
+        # When a `Ping` was sent that it has not answered, 0: none; its last answer, and when that came.
+        self._pinged_s = 0.0
+        self._pong, self._ponged_s = Pong(), 0.0
         # Whether a handler may still run here whose job is no longer held: it exceeded its time limit.
         self._has_abandoned = False
-        # The number of the last delivery; and whether the supervisor has killed it.
-        self._deliveries = 0
+        # The number of the next job; and whether the supervisor has killed it.
+        self._next_number = 0
         self.was_killed = False
         # Draining because of its memory: the jobs that run in it may be the cause.
         self.is_over_memory_limit = False
@@ -128,11 +142,15 @@ class ExecutorHandle:
 
     def capacity(self, mode: ExecutionMode) -> Capacity:
         """How many jobs of an execution mode it can take now, including prefetched short ones."""
-        if not self.can_take_jobs:
+        if not self.can_take_jobs or self.is_stalled(mode):
             return Capacity(self._durations)
         now_s = monotonic_s()
         running = [(h.job.task, now_s - h.started_s) for h in self._running.values() if h.mode == mode]
         return executor_capacity(self._durations, mode.slots, running, self._waiting[mode])
+
+    def is_stalled(self, mode: ExecutionMode) -> bool:
+        """Whether it has yet to drop jobs of a mode that were taken back: more would only wait."""
+        return bool(self._undropped[mode])
 
     def is_full(self) -> bool:
         """Whether it has a job for each thread, or takes none."""
@@ -144,10 +162,10 @@ class ExecutorHandle:
         Messages about an earlier delivery or a lost claim are ignored: the supervisor may have claimed the
         job again after its first lease expired.
         """
-        now_s = self.last_change_s = monotonic_s()
+        now_s = self._last_change_s = monotonic_s()
         # Ends first: most jobs are short, and have ended when their start is received.
         ended = self._apply_ended([one for one in messages if type(one) is JobEnded], now_s)
-        started = self._apply_started([one for one in messages if type(one) is JobStarted], now_s)
+        started = self._apply_started([one for one in messages if type(one) is JobStarted])
         return ExecutorEvents(ended, [held for held in started if held.job.timeout_ms])
 
     def _apply_ended(self, messages: Sequence[JobEnded], now_s: float) -> AnswersByQueue:
@@ -179,21 +197,88 @@ class ExecutorHandle:
             self._durations.add_samples(task, times)
         return ended
 
-    def _apply_started(self, messages: Sequence[JobStarted], now_s: float) -> list[HeldJob]:
+    def _apply_started(self, messages: Sequence[JobStarted]) -> list[HeldJob]:
         jobs, started = self.jobs, []
         for message in messages:
             key = message.queue_index, message.job_id
             held = jobs[key] if key in jobs else None  # noqa: SIM401 - a call less
-            if held is not None and held.delivery == message.delivery and not held.started_s:
-                self._waiting[held.mode][held.job.task] -= 1
-                held.started_s, self._running[key] = now_s, held
+            if held is not None and held.number == message.number and not held.started_s:
+                self._mark_started(held, message.started_s)
                 started.append(held)
         return started
 
-    def take_returned(self, jobs: Iterable[tuple[Key, int]]) -> list[HeldJob]:
-        """Remove and return the jobs of a `JobsReturned` message; those of earlier deliveries are ignored."""
-        mine = [key for key, delivery in jobs if key in self.jobs and self.jobs[key].delivery == delivery]
+    def _mark_started(self, held: HeldJob, started_s: float) -> None:
+        self._waiting[held.mode][held.job.task] -= 1
+        held.started_s, self._running[held.key] = started_s, held
+
+    def waiting_too_long(self) -> list[HeldJob]:
+        """The jobs that should have started by now, and could run elsewhere."""
+        if len(self.jobs) == len(self._running):
+            return []
+        late_s = monotonic_s() - MAX_WAIT_S
+        return [held for held in self.jobs.values() if not held.started_s and held.delivered_s < late_s]
+
+    def take_unstarted(self, jobs: Sequence[HeldJob]) -> tuple[list[HeldJob], list[HeldJob]]:
+        """Remove those of these jobs that have not started; returns them, and those that have just started.
+
+        The executor need not respond, and may be dead: see `start_locks`.
+        """
+        taken, started = list[HeldJob](), list[HeldJob]()
+        for held in jobs:
+            if held.started_s:
+                continue
+            if self._lock(held):
+                taken.append(held)
+            else:
+                # Its `JobStarted` has not been received yet.
+                self._mark_started(held, monotonic_s())
+                started.append(held)
+        self.take_back([held.key for held in taken])
+        return taken, started
+
+    def _lock(self, held: HeldJob) -> bool:
+        is_ours = self._locks.try_lock(held.number)
+        if is_ours:
+            self._undropped[held.mode].add(held.number)
+        return is_ours
+
+    def drop_returned(self, jobs: Iterable[tuple[Key, int]]) -> list[HeldJob]:
+        """Note the jobs of a `JobsReturned` message; removes and returns those not taken back before."""
+        mine = []
+        for key, number in jobs:
+            held = self.jobs.get(key)
+            if held is not None and held.number == number and not held.started_s:
+                mine.append(key)
+            for numbers in self._undropped.values():
+                numbers.discard(number)
         return self.take_back(mine)
+
+    def ping(self) -> None:
+        """Ask from time to time whether it responds, while it has jobs."""
+        if self.jobs and not self._pinged_s and monotonic_s() - self._ponged_s > PING_S:
+            self._pinged_s = monotonic_s()
+            self.send(Ping())
+
+    def on_pong(self, pong: Pong) -> None:
+        """Note its answer to `Ping`."""
+        self._pong, self._pinged_s, self._ponged_s = pong, 0.0, monotonic_s()
+
+    def find_blocker(self) -> Blocker | None:
+        """The handler that blocks its event loop or holds its process: for a second, or jobs wait for it."""
+        if self._pinged_s and monotonic_s() - max(self._pinged_s, self._last_change_s) > BLOCKED_S:
+            running = sorted(self._running.values(), key=lambda held: held.started_s)
+            job = running[-1].job if running else Job(id=0, task="")
+            return Blocker(
+                part="process", tenant=job.tenant, task=job.task, job_id=job.id, others=len(running) - 1
+            )
+        pong, is_waited_for = self._pong, any(self._undropped.values())
+        if pong.blocked_s > (0 if is_waited_for else BLOCKED_S):
+            return Blocker(part="event loop", tenant=pong.tenant, task=pong.task, job_id=pong.job_id)
+        return None
+
+    def close(self) -> None:
+        """Release its locks, after its process has ended."""
+        self._locks.close()
 
     def kill(self) -> None:
         """Kill the process on purpose: its jobs are not suspects."""
@@ -201,7 +286,7 @@ class ExecutorHandle:
         self.process.kill()
 
     def abandon(self, held: HeldJob) -> None:
-        """Forget a job that exceeded its time limit; its handler may go on."""
+        """Remove a job that exceeded its time limit; its handler may go on."""
         self.take_back([held.key])
         self._has_abandoned = True
 
@@ -226,36 +311,29 @@ class ExecutorHandle:
         """How many of its jobs are running."""
         return len(self._running)
 
-    def overdue_keys(self) -> list[Key]:
-        """The keys of its jobs that have not started in time, and so never will."""
-        late_s = monotonic_s() - START_S - DELAY_S
-        return [key for key, held in self.jobs.items() if not held.started_s and held.delivered_s < late_s]
-
     def deliver(self, jobs: Sequence[HeldJob]) -> None:
         """Send jobs to the executor."""
         keys = [held.key for held in jobs]
         if not self.jobs.keys().isdisjoint(keys):
-            # It may still run one of these jobs under a lost claim: forget that run.
+            # It may still have one of these jobs under a lost claim: have it not start, or forget that run.
+            self.take_unstarted([self.jobs[key] for key in keys if key in self.jobs])
             self.take_back(keys)
         now_s = monotonic_s()
-        if len(self.jobs) == len(self._running):
-            self.last_change_s = now_s
-        self._deliveries += 1
-        by_queue: dict[int, list[c.Claimed]] = {queue_index: [] for queue_index, _ in keys}
-        for held in jobs:
-            held.delivered_s, held.delivery = now_s, self._deliveries
-            held.started_s, held.is_start_committed = 0.0, False
-            waiting, task = self._waiting[held.mode], held.job.task
-            waiting[task] = waiting[task] + 1 if task in waiting else 1
-            if held.job is not held.claimed.job:
-                held.claimed = replace(held.claimed, job=held.job)
-            by_queue[held.key[0]].append(held.claimed)
         self.jobs.update(zip(keys, jobs, strict=True))
-        for queue_index, claims in by_queue.items():
-            by_s = now_s + START_S
-            self.send(
-                RunJobs(jobs=claims, queue_index=queue_index, delivery=self._deliveries, start_by_s=by_s)
-            )
+        by_queue: defaultdict[int, list[HeldJob]] = defaultdict(list)
+        for held in jobs:
+            by_queue[held.key[0]].append(held)
+        for queue_index, share in by_queue.items():
+            first, self._next_number = self._next_number, self._next_number + len(share)
+            for number, held in enumerate(share, first):
+                held.delivered_s, held.number = now_s, number
+                held.started_s, held.is_start_committed = 0.0, False
+                waiting, task = self._waiting[held.mode], held.job.task
+                waiting[task] = waiting[task] + 1 if task in waiting else 1
+                if held.job is not held.claimed.job:
+                    held.claimed = replace(held.claimed, job=held.job)
+            claims = [held.claimed for held in share]
+            self.send(RunJobs(jobs=claims, queue_index=queue_index, first_number=first))
 
     def add_wait(self, task: asyncio.Task[None]) -> None:
         """Note a task in which one of its handlers waits for a job or a result."""

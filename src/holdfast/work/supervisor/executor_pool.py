@@ -21,9 +21,10 @@ from ..messages import (
     JobsReturned,
     JobStarted,
     Message,
-    Revoke,
+    Pong,
     Stop,
 )
+from ..start_locks import SharedStartLocks
 from .capacity import Capacity, TaskDurations, total_capacity
 from .execution_modes import ExecutionMode
 from .executor_handle import ExecutorEvents, ExecutorHandle, HeldJob, Key, deliver_jobs
@@ -32,12 +33,21 @@ from .executor_protocol import ExecutorProtocol
 # The delay before starting an executor again that failed to start; it doubles up to a minute.
 RESTART_S = 0.5
 MAX_RESTART_S = 60.0
-# How long to wait for jobs that executors return; one whose interpreter lock is held cannot answer.
-RETURN_WAIT_S = 1.0
 # How long an executor without jobs may take to exit before it is killed.
 EXIT_WAIT_S = 5.0
 # The same for one that has failed to start, or that is stopped with the worker.
 STOP_WAIT_S = 1.0
+
+
+# The program of an executor. It has the kernel kill it when the supervisor ends. PR_SET_PDEATHSIG is 1.
+EXECUTOR_PROGRAM = """
+import os, signal, sys
+if sys.platform == "linux":
+    import ctypes
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)
+from holdfast.work.executor.executor import main
+main()
+"""
 
 
 class ExecutorPool:
@@ -91,7 +101,7 @@ class ExecutorPool:
     async def _start_one(self, *, is_isolated: bool = False) -> tuple[ExecutorHandle | None, Hello]:
         """Start an executor; returns it (None if it failed) and its `Hello`."""
         try:
-            process, ours = self._spawn()
+            process, ours, locks = self._spawn()
         except OSError as error:
             return None, self._set_error(Hello(pid=0, error=f"no process: {error.strerror}"))
         _, protocol = await asyncio.get_running_loop().create_unix_connection(ExecutorProtocol, sock=ours)
@@ -102,11 +112,12 @@ class ExecutorPool:
         self._importing.discard(process)
         if hello is None or hello.error:
             protocol.transport.close()
+            locks.close()
             # A thread that the module has started may keep it from exiting.
             await _wait_or_kill(process)
             text = f"its process ended with {process.returncode} before it was ready"
             return None, self._set_error(hello or Hello(pid=process.pid, error=text))
-        executor = ExecutorHandle(process, self._threads, self.durations)
+        executor = ExecutorHandle(process, self._threads, self.durations, locks)
         executor.attach(protocol.transport)
         self.error = ""
         self.on_hello(hello)
@@ -118,25 +129,27 @@ class ExecutorPool:
         self._on_ready()
         return executor, hello
 
-    def _spawn(self) -> tuple[subprocess.Popen[bytes], socket.socket]:
-        """Start a process; returns it and our end of its socket."""
+    def _spawn(self) -> tuple[subprocess.Popen[bytes], socket.socket, SharedStartLocks]:
+        """Start a process; returns it, our end of its socket, and the locks that it shares."""
+        locks = SharedStartLocks()
         ours, theirs = socket.socketpair()
-        module = "holdfast.work.executor.executor"
-        arguments = ["-m", module, str(theirs.fileno()), str(self._threads), *self._names]
+        fds = [theirs.fileno(), locks.executor_fd]
+        arguments = [str(os.getpid()), *map(str, fds), str(self._threads), *self._names]
         # Blocked until the executor handles them: Ctrl-C reaches it too, at any moment of its start.
         mask = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM))
         with theirs:
             try:
                 # Always from this thread: the kernel kills the child when the thread that started it ends.
                 process = subprocess.Popen(
-                    [sys.executable, *arguments], pass_fds=[theirs.fileno()], env=self._variables
+                    [sys.executable, "-c", EXECUTOR_PROGRAM, *arguments], pass_fds=fds, env=self._variables
                 )
             except OSError:
                 ours.close()
+                locks.close()
                 raise
             finally:
                 signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-        return process, ours
+        return process, ours, locks
 
     def _set_error(self, hello: Hello) -> Hello:
         self.error = hello.error
@@ -149,10 +162,11 @@ class ExecutorPool:
             # Before the ends of jobs: a handler sends its commands before its job ends.
             for message in messages:
                 if isinstance(message, JobsReturned):
-                    executor.is_revoking = False
-                    self.on_returned(executor.take_returned(message.jobs), executor)
+                    self.on_returned(executor.drop_returned(message.jobs), executor)
                 elif isinstance(message, CommandRequest):
                     self._on_request(executor, message)
+                elif isinstance(message, Pong):
+                    executor.on_pong(message)
         if job_messages:
             self._on_events(executor, executor.apply_messages(job_messages))
         self._changed.set()
@@ -174,8 +188,9 @@ class ExecutorPool:
                 jobs = counted(len(executor.jobs), "job")
                 self._log(f"executor {executor.process.pid} ended{executor.exit_text()}, with {jobs}")
             self._on_lost(executor)
-            if not (executor.is_draining or executor.is_isolated or executor.is_being_replaced):
-                await self._start_replacement()
+        executor.close()
+        if not (self._stopping or executor.is_draining or executor.is_isolated or executor.is_being_replaced):
+            await self._start_replacement()
 
     async def _start_replacement(self) -> None:
         self.starting += 1
@@ -205,7 +220,7 @@ class ExecutorPool:
         if not (executor.is_draining or executor.is_isolated or executor.is_being_replaced):
             self.start_more()
         executor.is_draining = True
-        self.revoke(executor)
+        self.take_back(executor)
         self.track(asyncio.create_task(self._kill_after_grace(executor, grace_s)))
         self.notify_change()
 
@@ -336,22 +351,18 @@ class ExecutorPool:
             if key in executor.jobs:
                 executor.send(message)
 
-    def revoke(self, executor: ExecutorHandle) -> None:
-        """Ask an executor to return the jobs that it has not started; see `on_returned`."""
-        if len(executor.jobs) > executor.running and not executor.is_revoking:
-            executor.is_revoking = True
-            executor.send(Revoke())
+    def take_back(self, executor: ExecutorHandle, jobs: Sequence[HeldJob] | None = None) -> None:
+        """Take those of these jobs, or of all, that have not started from an executor; see `on_returned`."""
+        taken, started = executor.take_unstarted(list(executor.jobs.values()) if jobs is None else jobs)
+        self._on_events(executor, ExecutorEvents({}, [held for held in started if held.job.timeout_ms]))
+        if taken:
+            self.on_returned(taken, executor)
+        self._changed.set()
 
-    async def return_unstarted(self) -> None:
-        """Ask all executors to return the jobs that they have not started, and wait a moment for them.
-
-        The jobs of one that cannot answer are taken back when it may no longer start them (`rebalancer`).
-        """
+    def take_back_all(self) -> None:
+        """Take the jobs that have not started from all executors."""
         for executor in self._executors:
-            self.revoke(executor)
-        await self.wait_until(
-            lambda: not any(executor.is_revoking for executor in self._executors), RETURN_WAIT_S
-        )
+            self.take_back(executor)
 
     def track(self, task: asyncio.Task[Any]) -> None:
         """Keep a reference to an asyncio task until it is done."""

@@ -1,21 +1,19 @@
-"""Takes back prefetched jobs that wait behind a slow one, for other executors or workers.
+"""Takes back jobs that wait too long in an executor, and names the handlers that block executors.
 
-Short jobs are prefetched (`capacity`). An executor in which no job has started or ended for a while is asked
-to return the jobs that it has not started. One that cannot answer, because a handler holds its interpreter
-lock, starts nothing after `RunJobs.start_by_s`, so after that its jobs are taken back without asking.
+Short jobs are prefetched (`capacity`), and coroutines are delivered before the event loop has time for them.
+Jobs that wait behind a slow handler are taken back, for other executors or workers. The executor need not
+respond (`start_locks`): its event loop may be blocked, its interpreter lock held, its process stopped.
 """
 
 import asyncio
 from collections.abc import Callable
 
-from ...store.common.clock import monotonic_s
+from ...core.worker import Blocker
 from .executor_handle import ExecutorHandle, HeldJob
 from .executor_pool import ExecutorPool
 from .suspects import Suspects
 
 CHECK_S = 0.1
-# How long no job may start or end in an executor before its waiting jobs are taken back.
-STALLED_S = 0.3
 
 
 class Rebalancer:
@@ -26,9 +24,11 @@ class Rebalancer:
         pool: ExecutorPool,
         suspects: Suspects,
         give_back: Callable[[list[HeldJob], ExecutorHandle | None], None],
+        log: Callable[[str], None],
     ) -> None:
-        self._pool, self._suspects, self._give_back = pool, suspects, give_back
-        self._overdue: set[ExecutorHandle] = set()
+        self._pool, self._suspects, self._give_back, self._log = pool, suspects, give_back, log
+        # The handlers that block executors now, by process number.
+        self._blockers: dict[int, Blocker] = {}
 
     async def run(self) -> None:
         """Check periodically."""
@@ -39,15 +39,17 @@ class Rebalancer:
     def _check(self) -> None:
         if late := self._suspects.take_late():
             self._give_back(late, None)
-        stalled_s = monotonic_s() - STALLED_S
-        before, self._overdue = self._overdue, set()
-        for executor in self._pool.executors:
-            if len(executor.jobs) == executor.running or executor.last_change_s > stalled_s:
-                continue
-            self._pool.revoke(executor)
-            if keys := executor.overdue_keys():
-                # Only at the second check: by then all its earlier messages have been read.
-                if executor in before:
-                    self._give_back(executor.take_back(keys), executor)
-                    self._pool.notify_change()
-                self._overdue.add(executor)
+        executors = self._pool.executors
+        for executor in executors:
+            if waiting := executor.waiting_too_long():
+                self._pool.take_back(executor, waiting)
+            executor.ping()
+        found = {one.process.pid: blocker for one in executors if (blocker := one.find_blocker())}
+        for pid, blocker in found.items():
+            if self._blockers.get(pid) != blocker:
+                self._log(f"executor {pid}: {blocker.text()}")
+        self._blockers = found
+
+    def blockers(self) -> tuple[Blocker, ...]:
+        """The handlers that block executors now."""
+        return tuple(self._blockers.values())

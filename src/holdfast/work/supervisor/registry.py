@@ -11,6 +11,7 @@ import secrets
 import socket
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -189,20 +190,20 @@ class Registry:
             if isinstance(reply, BaseException):
                 raise reply
 
-    async def keep_updated(self, counts: Callable[[], dict[str, int]]) -> None:
+    async def keep_updated(self, fields: Callable[[], dict[str, Any]]) -> None:
         """Write the entries when something has changed, or must be renewed; look whether to stop.
 
         In each store by itself: one that does not answer holds up no other.
         """
-        await asyncio.gather(*(self._keep_updated(entry, counts) for entry in self._entries))
+        await asyncio.gather(*(self._keep_updated(entry, fields) for entry in self._entries))
 
-    async def _keep_updated(self, entry: StoreEntry, counts: Callable[[], dict[str, int]]) -> None:
+    async def _keep_updated(self, entry: StoreEntry, fields: Callable[[], dict[str, Any]]) -> None:
         logged = ""
         while True:
             await asyncio.sleep(CHECK_S)
             if entry not in self._entered:
                 continue
-            self._worker = replace(self._worker, **counts())
+            self._worker = replace(self._worker, **fields())
             try:
                 if await entry.update(self._worker):
                     self._on_stop()

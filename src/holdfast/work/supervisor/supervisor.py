@@ -23,7 +23,7 @@ from ...core.counting import counted
 from ...core.errors import AppError, BadInput, HoldfastError, SchemaMismatch
 from ...core.job import Code, Job
 from ...engine import joblog
-from ...store.common.clock import system_clock
+from ...store.common.clock import monotonic_s, system_clock
 from ..executor.stored_handlers import handler_variables
 from ..health import Health
 from ..logs import TRUSTED_ONLY, WORKER
@@ -209,12 +209,12 @@ class Supervisor:
             Leases(pool, self._suspects, self.sources.of(connection), options.lease_ms, self._log)
             for connection in self.sources.connections
         ]
-        rebalancer = Rebalancer(pool, self._suspects, self._on_returned)
+        rebalancer = Rebalancer(pool, self._suspects, self._on_returned, self._log)
         works = [
             *(one.keep_renewing() for one in leases),
             *(one.watch_running() for one in leases),
             rebalancer.run(),
-            self._registry.keep_updated(self._counts),
+            self._registry.keep_updated(lambda: self._counts() | {"blocked": rebalancer.blockers()}),
         ]
         if options.most_processes > options.processes:
             bounds = {"least": options.processes, "most": options.most_processes}
@@ -376,9 +376,8 @@ class Supervisor:
             executor.add_wait(task)
 
     def _start_timeout(self, executor: ExecutorHandle, held: HeldJob) -> None:
-        held.timer = asyncio.get_running_loop().call_later(
-            limit_s(held.job), self._on_timeout, executor, held
-        )
+        left_s = limit_s(held.job) - (monotonic_s() - held.started_s)
+        held.timer = asyncio.get_running_loop().call_later(left_s, self._on_timeout, executor, held)
 
     def _on_timeout(self, executor: ExecutorHandle, held: HeldJob) -> None:
         """Fail a job that has exceeded its time limit, and drain its executor."""
@@ -411,12 +410,14 @@ class Supervisor:
         Not if it was killed on purpose, unless for its memory. Then the cause may be a job that has ended
         before, unless one job has always run alone in it.
         """
+        # The locks tell which jobs had started, also if the executor could not send that any more.
+        unstarted, _ = executor.take_unstarted(list(executor.jobs.values()))
         crowd = executor.crowd
         if executor.is_over_memory_limit and not executor.is_running_alone():
             crowd = max(crowd, 2)
         elif executor.was_killed and not executor.is_over_memory_limit:
             crowd = 0
-        for held in executor.take_back(list(executor.jobs)):
+        for held in unstarted + executor.take_back(list(executor.jobs)):
             release = c.Release(hold=c.hold_of(held.job), lost=bool(held.started_s), crowd=crowd)
             self._writer.put(self.sources.all[held.queue_index].connection, release)
         self._wake_claim_loops()
@@ -441,7 +442,7 @@ class Supervisor:
             limit = f"at most {self._options.drain_s:g} s"
             WORKER.info("finishing %s, %s; Ctrl-C again ends it now", counted(len(held), "job"), limit)
             self._release(self._suspects.take_all())
-            await pool.return_unstarted()
+            pool.take_back_all()
             # What the jobs of a store that refuses this version answer cannot be stored.
             drain_s = 0 if self._refused and len(self.sources.connections) == 1 else self._options.drain_s
             await pool.wait_until(lambda: not self._held_jobs() or self._signals > 1, drain_s)

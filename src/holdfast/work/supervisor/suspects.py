@@ -122,7 +122,7 @@ class Suspects:
         group: list[HeldJob] = []
         for held in self._waiting:
             joined = [*crowd, held.job.crowd_limit]
-            if len(joined) <= min(*joined, held.mode.slots):
+            if len(joined) <= min(*joined, held.mode.slots) and not executor.is_stalled(held.mode):
                 crowd = joined
                 group.append(held)
         self._waiting = [held for held in self._waiting if held not in group]

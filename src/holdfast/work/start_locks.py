@@ -1,0 +1,61 @@
+"""Locks that decide whether a delivered job starts in its executor, or goes back to the supervisor.
+
+Each delivered job has a number, which is a byte of a file that both processes have open. The executor locks
+that byte before the first line of the handler; the supervisor locks it to take the job back. Whichever locks
+it first has the job. The kernel decides, so the supervisor needs no answer: the executor may have blocked its
+event loop, hold its interpreter lock or be stopped.
+
+    executor    try_lock(7) ──▶ True: run job 7          supervisor    try_lock(8) ──▶ True: job 8 is back
+                try_lock(8) ──▶ False: drop job 8                      try_lock(7) ──▶ False: it has started
+
+Locks of an open file description last until it is closed in every process. The supervisor keeps the
+description of the executor open too, so after a crash the locks still say which jobs had started.
+"""
+
+import fcntl
+import os
+import struct
+import sys
+import tempfile
+
+# struct flock: its fields are in another order on macOS.
+_FLOCK = struct.Struct("hhqqi0q" if sys.platform == "linux" else "qqihh")
+
+
+def _pack_lock(number: int) -> bytes:
+    if sys.platform == "linux":
+        return _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, number, 1, 0)
+    return _FLOCK.pack(number, 1, 0, fcntl.F_WRLCK, os.SEEK_SET)
+
+
+class StartLocks:
+    """The locks of one process. They are released when every process has closed the file."""
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+
+    def try_lock(self, number: int) -> bool:
+        """Lock the job of this number; False if the other process has it. Thread-safe."""
+        try:
+            fcntl.fcntl(self._fd, fcntl.F_OFD_SETLK, _pack_lock(number))
+        except (BlockingIOError, PermissionError):
+            return False
+        return True
+
+
+class SharedStartLocks(StartLocks):
+    """The locks of a supervisor, with the descriptor that its executor inherits."""
+
+    def __init__(self) -> None:
+        if sys.platform == "linux":
+            self.executor_fd = os.memfd_create("holdfast-starts")
+            ours = os.open(f"/proc/self/fd/{self.executor_fd}", os.O_RDWR)
+        else:
+            with tempfile.NamedTemporaryFile() as file:
+                self.executor_fd, ours = os.open(file.name, os.O_RDWR), os.open(file.name, os.O_RDWR)
+        super().__init__(ours)
+
+    def close(self) -> None:
+        """Close both descriptors, after the executor has ended."""
+        os.close(self._fd)
+        os.close(self.executor_fd)
