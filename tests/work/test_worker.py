@@ -2,12 +2,13 @@
 
 import os
 import signal
+import time
 from pathlib import Path
 
 import pytest
 
 import holdfast
-from tests.work.conftest import lines_of
+from tests.work.conftest import children_of, lines_of
 
 
 def is_gone(pid: int) -> bool:
@@ -188,3 +189,31 @@ def test_a_module_that_cannot_be_imported_is_told_and_nothing_is_claimed(bench):
     assert "nowhere" in said
     assert "Traceback" not in said
     assert job.get().claim == 0
+
+
+def test_a_worker_whose_first_executor_is_killed_before_it_is_ready_starts_another(bench, monkeypatch):
+    """As it does later. The kernel kills processes when memory is short, at any moment."""
+    monkeypatch.setenv("HOLDFAST_TEST_IMPORT_S", "1")
+    job = bench.queue.add("call_api", {"name": "job"})
+    worker = bench.start("--until-empty", name="tests.work.crowd:queue")
+    bench.wait_for(lambda: children_of(worker.pid))
+
+    os.kill(children_of(worker.pid)[0], signal.SIGKILL)
+    _, said = worker.communicate(timeout=100)
+
+    assert worker.returncode == 0, said
+    assert "no executor could be started: its process ended by SIGKILL before it was ready" in said
+    assert job.result() == "done"
+
+
+def test_an_executor_dies_with_its_supervisor_at_any_moment_of_its_start(bench, monkeypatch):
+    """Also before it has begun to import the application, which may take long."""
+    monkeypatch.setenv("HOLDFAST_TEST_IMPORT_S", "300")
+    for delay_s in (0, 0.05, 1):
+        worker = bench.start(name="tests.work.crowd:queue")
+        bench.wait_for(lambda worker=worker: children_of(worker.pid))
+        (executor,) = children_of(worker.pid)
+        time.sleep(delay_s)
+        worker.kill()
+
+        bench.wait_for(lambda executor=executor: is_gone(executor))

@@ -290,13 +290,6 @@ class ExecutorHandle:
         self.take_back([held.key])
         self._has_abandoned = True
 
-    def exit_text(self) -> str:
-        """How its process has ended."""
-        code = self.process.returncode
-        if code >= 0:
-            return f" with exit code {code}"
-        return f" by {signal.Signals(-code).name if -code in list(signal.Signals) else f'signal {-code}'}"
-
     def is_running_alone(self) -> bool:
         """Whether one job runs in it, and no other ever has."""
         return not (self.jobs_done or self._has_abandoned) and len(self._running) == 1
@@ -374,6 +367,13 @@ class ExecutorHandle:
         """Send a message to the executor."""
         if self._transport is not None and not self._transport.is_closing():
             self._transport.write(encode_frame(message))
+
+
+def exit_text(code: int) -> str:
+    """How a process has ended."""
+    if code >= 0:
+        return f"with exit code {code}"
+    return f"by {signal.Signals(-code).name if -code in list(signal.Signals) else f'signal {-code}'}"
 
 
 def deliver_jobs(

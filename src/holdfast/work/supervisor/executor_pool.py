@@ -7,7 +7,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from ...core.counting import counted
 from ...core.errors import AppError
@@ -27,7 +27,7 @@ from ..messages import (
 from ..start_locks import SharedStartLocks
 from .capacity import Capacity, TaskDurations, total_capacity
 from .execution_modes import ExecutionMode
-from .executor_handle import ExecutorEvents, ExecutorHandle, HeldJob, Key, deliver_jobs
+from .executor_handle import ExecutorEvents, ExecutorHandle, HeldJob, Key, deliver_jobs, exit_text
 from .executor_protocol import ExecutorProtocol
 
 # The delay before starting an executor again that failed to start; it doubles up to a minute.
@@ -39,15 +39,31 @@ EXIT_WAIT_S = 5.0
 STOP_WAIT_S = 1.0
 
 
-# The program of an executor. It has the kernel kill it when the supervisor ends. PR_SET_PDEATHSIG is 1.
+# The program of an executor. Before the imports, which may take long, it has the kernel kill it when the
+# supervisor ends (PR_SET_PDEATHSIG is 1), and checks that this has not happened yet.
 EXECUTOR_PROGRAM = """
 import os, signal, sys
 if sys.platform == "linux":
     import ctypes
     ctypes.CDLL(None).prctl(1, signal.SIGKILL)
+if os.getppid() != int(sys.argv[1]):
+    sys.exit(1)
 from holdfast.work.executor.executor import main
 main()
 """
+
+
+# Signals from outside, of the kernel's out-of-memory killer too. Others are crashes of the application.
+KILLS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+
+
+class StartResult(NamedTuple):
+    """An executor, None if it could not be started, and its `Hello`."""
+
+    executor: ExecutorHandle | None
+    hello: Hello
+    # Whether a signal from outside has ended it before it was ready.
+    was_killed: bool = False
 
 
 class ExecutorPool:
@@ -91,19 +107,19 @@ class ExecutorPool:
         )
 
     async def start(self, count: int) -> Hello:
-        """Start executors; returns the `Hello` of the first one. Raises `AppError` if one fails."""
-        started = await asyncio.gather(*(self._start_one() for _ in range(count)))
-        for executor, hello in started:
-            if executor is None:
+        """Start executors; returns the `Hello` of the first one. Raises `AppError` if one fails by itself."""
+        hellos = await asyncio.gather(*(self._start_with_retries(is_first=True) for _ in range(count)))
+        for hello in hellos:
+            if hello.error:
                 raise AppError(" ".join(self._names), hello.error, trace=hello.trace)
-        return started[0][1]
+        return hellos[0]
 
-    async def _start_one(self, *, is_isolated: bool = False) -> tuple[ExecutorHandle | None, Hello]:
-        """Start an executor; returns it (None if it failed) and its `Hello`."""
+    async def _start_one(self, *, is_isolated: bool = False) -> StartResult:
+        """Start an executor."""
         try:
             process, ours, locks = self._spawn()
         except OSError as error:
-            return None, self._set_error(Hello(pid=0, error=f"no process: {error.strerror}"))
+            return StartResult(None, self._set_error(Hello(pid=0, error=f"no process: {error.strerror}")))
         _, protocol = await asyncio.get_running_loop().create_unix_connection(ExecutorProtocol, sock=ours)
         assert protocol.transport is not None
         _close_when_ended(process, protocol.transport)
@@ -115,8 +131,10 @@ class ExecutorPool:
             locks.close()
             # A thread that the module has started may keep it from exiting.
             await _wait_or_kill(process)
-            text = f"its process ended with {process.returncode} before it was ready"
-            return None, self._set_error(hello or Hello(pid=process.pid, error=text))
+            text = f"its process ended {exit_text(process.returncode)} before it was ready"
+            was_killed = hello is None and -process.returncode in KILLS
+            hello = self._set_error(hello or Hello(pid=process.pid, error=text))
+            return StartResult(None, hello, was_killed=was_killed)
         executor = ExecutorHandle(process, self._threads, self.durations, locks)
         executor.attach(protocol.transport)
         self.error = ""
@@ -127,7 +145,7 @@ class ExecutorPool:
             lambda messages: self._on_messages(executor, messages), lambda: self._on_closed(executor)
         )
         self._on_ready()
-        return executor, hello
+        return StartResult(executor, hello)
 
     def _spawn(self) -> tuple[subprocess.Popen[bytes], socket.socket, SharedStartLocks]:
         """Start a process; returns it, our end of its socket, and the locks that it shares."""
@@ -185,8 +203,8 @@ class ExecutorPool:
         self._changed.set()
         if not self._stopping:
             if not executor.is_draining:
-                jobs = counted(len(executor.jobs), "job")
-                self._log(f"executor {executor.process.pid} ended{executor.exit_text()}, with {jobs}")
+                process, jobs = executor.process, counted(len(executor.jobs), "job")
+                self._log(f"executor {process.pid} ended {exit_text(process.returncode)}, with {jobs}")
             self._on_lost(executor)
         executor.close()
         if not (self._stopping or executor.is_draining or executor.is_isolated or executor.is_being_replaced):
@@ -199,17 +217,22 @@ class ExecutorPool:
         finally:
             self.starting -= 1
 
-    async def _start_with_retries(self) -> None:
-        wait_s, logged = RESTART_S, ""
+    async def _start_with_retries(self, *, is_first: bool = False) -> Hello:
+        """Start an executor, again while that fails; of the first ones, again only if it was killed.
+
+        Returns the last `Hello`.
+        """
+        wait_s, logged, hello = RESTART_S, "", Hello(pid=0, error="the worker stops")
         while not self.closing:
-            started, hello = await self._start_one()
-            if started is not None:
-                return
+            executor, hello, was_killed = await self._start_one()
+            if executor is not None or (is_first and not was_killed):
+                break
             if hello.error != logged and not self.closing:
                 self._log(f"no executor could be started: {hello.error}")
                 logged = hello.error
             await asyncio.sleep(wait_s)
             wait_s = min(wait_s * 2, MAX_RESTART_S)
+        return hello
 
     def start_more(self) -> None:
         """Start one more executor, retrying until that succeeds."""
@@ -259,7 +282,7 @@ class ExecutorPool:
             return True
         first, *others = old
         first.is_being_replaced = True
-        if (await self._start_one())[0] is None:
+        if (await self._start_one()).executor is None:
             first.is_being_replaced = False
             if first not in self._executors:
                 # It has ended meanwhile, and was not replaced.
@@ -321,10 +344,10 @@ class ExecutorPool:
 
     async def start_isolated(self) -> ExecutorHandle | None:
         """Start an executor for suspects; None, with an entry in the log, if that failed."""
-        executor, hello = await self._start_one(is_isolated=True)
-        if executor is None and not self.closing:
-            self._log(f"no executor for suspects could be started: {hello.error}")
-        return executor
+        started = await self._start_one(is_isolated=True)
+        if started.executor is None and not self.closing:
+            self._log(f"no executor for suspects could be started: {started.hello.error}")
+        return started.executor
 
     def has_executor(self, executor: ExecutorHandle) -> bool:
         """Whether an executor still runs."""
@@ -370,7 +393,8 @@ class ExecutorPool:
         task.add_done_callback(self._running.discard)
 
     def kill(self) -> None:
-        """Kill all executors; their jobs are not suspects."""
+        """Kill all executors, and start no more; the jobs of these are not suspects."""
+        self.closing = True
         for executor in self._executors:
             executor.is_draining = True
             executor.kill()
