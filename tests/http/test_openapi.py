@@ -32,7 +32,7 @@ def test_every_path_is_described():
     """And nothing is that is not there."""
     served = {(plan.route.method, plan.route.path.replace(":path}", "}")) for plan in PLANS}
     served |= {(method, path) for method, path, *_ in SPECIAL}
-    served |= {("GET", path) for path in ("/v1/events", "/metrics", "/healthz")}
+    served |= {("GET", path) for path in ("/v1/events", "/metrics", "/healthz", "/readyz")}
     described = {
         (method.upper(), path) for path, methods in document()["paths"].items() for method in methods
     }

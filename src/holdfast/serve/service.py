@@ -1,5 +1,6 @@
 """The services of `holdfast serve`: servers and worker processes. `App` starts and drains all of them."""
 
+import asyncio
 import errno
 import ipaddress
 import socket
@@ -7,7 +8,10 @@ from typing import Protocol
 
 import msgspec
 
-from ..core.errors import BadInput
+from ..core.errors import BadInput, HoldfastError
+from ..core.queries import FindToken
+from ..engine.connection import Connection
+from ..store.common.clock import monotonic_s
 
 
 class ListenAddress(msgspec.Struct, frozen=True):
@@ -32,6 +36,40 @@ class Service(Protocol):
 
     async def drain(self) -> None:
         """Refuse new requests, answer the running ones, and close, within `DRAIN_S`."""
+
+
+# A server is ready if its store has answered within the last `READY_S`. It is asked every `ASK_S` at most,
+# one question for all who want to know: they wait `PROBE_S` for it, however long it hangs.
+ASK_S, PROBE_S, READY_S = 1.0, 1.0, 2.0
+
+
+class StoreProbe:
+    """Whether the store of a server answers."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._task: asyncio.Task[None] | None = None
+        self._asked_s = self._answered_s = float("-inf")
+
+    async def is_ready(self) -> bool:
+        """Whether the store has answered just now, or answers within `PROBE_S`."""
+        if self._task is None and monotonic_s() - self._asked_s >= ASK_S:
+            self._asked_s = monotonic_s()
+            self._task = asyncio.create_task(self._ask())
+        if self._task is not None:
+            await asyncio.wait((self._task,), timeout=PROBE_S)
+        return monotonic_s() - self._answered_s <= READY_S
+
+    async def _ask(self) -> None:
+        """Read a row: the store's time would be known without it."""
+        try:
+            await self._connection.ask_async(FindToken(name=""))
+            self._answered_s = monotonic_s()
+        except HoldfastError:
+            # At once, not after `READY_S`.
+            self._answered_s = float("-inf")
+        finally:
+            self._task = None
 
 
 MAX_PORT = 65_535

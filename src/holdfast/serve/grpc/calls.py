@@ -133,7 +133,7 @@ class Calls:
             await asyncio.sleep(0)
         except BaseException:
             self._connection.release((one.job for one in reply), was_sent=True)
-            # Also where it could not be written: there is nobody to tell.
+            # Also where it could not be written: the client gets no status.
             raise asyncio.CancelledError from None
 
     async def _wait(self, context: Any, asked: Command | Query, wait_s: float) -> Any:

@@ -2,8 +2,8 @@
 
     bytes ──▶ parts counted, refused at the first too many ──▶ message ──▶ lengths of lists ──▶ record
 
-Two bytes on the wire can be an empty job, which as an object takes a thousand. The count costs about as much
-as a look at each field, and stops at its limit, however long the message is. Small messages need none.
+Two bytes on the wire can be an empty job, which as an object takes a thousand. The count reads the tag and
+the length of each field, and stops at its limit, however long the message is. Small messages need none.
 """
 
 import re
@@ -17,7 +17,7 @@ from ...core.bounds import BATCH_JOBS, GRPC_FIELDS, GRPC_NUMBERS, GRPC_PARTS, RE
 from ...core.errors import BadInput, TooLarge
 from ...proto.verbs import Verb
 
-# What follows a tag on the wire, by its lower three bits.
+# The kind of a field, by the lower three bits of its tag.
 _VARINT, _SIZED, _FIXED = 0, 2, {1: 8, 5: 4}
 # The bytes that are not the last of a varint: deleted, one byte of each number is left.
 _NOT_LAST = bytes(range(0x80, 0x100))

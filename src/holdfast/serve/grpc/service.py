@@ -13,7 +13,7 @@ from ...proto.messages import SERVICE
 from ..asking import Decoding
 from ..config import Tls
 from ..guard import Guard
-from ..service import DRAIN_S, ListenAddress, is_loopback, listen_error
+from ..service import DRAIN_S, ListenAddress, StoreProbe, is_loopback, listen_error
 from .admission import Caller
 from .calls import Calls
 from .lending import Lending
@@ -66,7 +66,7 @@ class GrpcService:
         self._lending, self._decoding = Lending(), Decoding()
         self._calls = Calls(connection, self._caller, self._lending)
         self._streams: set[Stream] = set()
-        self._standard = StandardServices(self._caller)
+        self._standard = StandardServices(self._caller, StoreProbe(connection))
         self._server: Any = None
         # The port that is listened on, once it is.
         self.port = 0

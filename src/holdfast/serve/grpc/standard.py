@@ -4,6 +4,7 @@ A message may have as many bytes as a batch of jobs, for each call. So those of 
 not read: their health checks are answered for the server as a whole, and their reflection is refused.
 """
 
+import asyncio
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
@@ -13,6 +14,7 @@ from grpc_reflection.v1alpha import reflection, reflection_pb2
 
 from ...core.errors import HoldfastError
 from ...proto.messages import POOL, SERVICE
+from ..service import ASK_S, StoreProbe
 from .admission import Caller, abort
 
 HealthRequest, HealthReply = health_pb2.HealthCheckRequest, health_pb2.HealthCheckResponse
@@ -23,8 +25,8 @@ ReflectionReply = reflection_pb2.ServerReflectionResponse
 class StandardServices:
     """Health and reflection, for the service of the queue."""
 
-    def __init__(self, caller: Callable[[Any], Caller]) -> None:
-        self._caller = caller
+    def __init__(self, caller: Callable[[Any], Caller], probe: StoreProbe) -> None:
+        self._caller, self._probe, self._is_closing = caller, probe, False
         self._health = health.aio.HealthServicer()
         names = (SERVICE.full_name, health.SERVICE_NAME, reflection.SERVICE_NAME)
         for file in (health_pb2.DESCRIPTOR, reflection_pb2.DESCRIPTOR):
@@ -44,13 +46,25 @@ class StandardServices:
         }
 
     async def open(self) -> None:
-        """Say that the server answers."""
-        for name in ("", SERVICE.full_name):
-            await self._health.set(name, HealthReply.SERVING)
+        """Say that the server is alive: `""`. Whether the queue is ready is found out when a client asks."""
+        await self._health.set("", HealthReply.SERVING)
 
     async def drain(self) -> None:
         """Say that it is closing."""
+        self._is_closing = True
         await self._health.enter_graceful_shutdown()
+
+    async def _look(self) -> None:
+        """Say whether the queue is ready: whether its store answers."""
+        is_ready = await self._probe.is_ready()
+        if not self._is_closing:
+            said = HealthReply.SERVING if is_ready else HealthReply.NOT_SERVING
+            await self._health.set(SERVICE.full_name, said)
+
+    async def _keep_looking(self) -> None:
+        while True:
+            await asyncio.sleep(ASK_S)
+            await self._look()
 
     async def _asked(self, context: Any) -> Any:
         """What a health check asks about; without a token the server as a whole."""
@@ -62,10 +76,22 @@ class StandardServices:
         return HealthRequest() if found is grpc.aio.EOF else found
 
     async def _check(self, _requests: Any, context: Any) -> Any:
-        return await self._health.Check(await self._asked(context), context)
+        asked = await self._asked(context)
+        if asked.service == SERVICE.full_name:
+            await self._look()
+        return await self._health.Check(asked, context)
 
     async def _watch(self, _requests: Any, context: Any) -> None:
-        await self._health.Watch(await self._asked(context), context)
+        asked = await self._asked(context)
+        if asked.service != SERVICE.full_name:
+            await self._health.Watch(asked, context)
+            return
+        await self._look()
+        looking = asyncio.create_task(self._keep_looking())
+        try:
+            await self._health.Watch(asked, context)
+        finally:
+            looking.cancel()
 
     async def _reflect(self, requests: Any, context: Any) -> AsyncIterator[Any]:
         try:

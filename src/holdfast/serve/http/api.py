@@ -15,6 +15,7 @@ from ...core import handler as h
 from ...core import queries as q
 from ...core.access import Grant, check_kind, confine
 from ...core.errors import HoldfastError, NotFound, Unavailable
+from ..service import StoreProbe
 from . import documents, jobs, serverless, tokens
 from .events import Feeds, event_response, job_events
 from .exchange import Endpoint, Exchange, check_site, decode, read, read_query, respond, wait_s_of
@@ -66,7 +67,8 @@ def application(exchange: Exchange) -> Router:
         *((p.route.method, p.route.path, _endpoint(p), p.route.kind) for p in PLANS),
     ]
     router = Router()
-    router.add("GET", "/healthz", _healthz(exchange))
+    router.add("GET", "/healthz", _healthz)
+    router.add("GET", "/readyz", _readyz(exchange))
     router.add("GET", "/metrics", _guarded(exchange, metrics))
     router.add("GET", "/v1/openapi.json", _openapi)
     # Those that begin with any name come last: the others need not be held against them.
@@ -175,16 +177,22 @@ def _tenant(request: Request) -> str | None:
     return None if tenant is None else _checked("tenant", tenant)
 
 
-def _healthz(exchange: Exchange) -> Callable[[Request], Awaitable[Response]]:
-    """Whether the store answers; needs no token, and reveals nothing else."""
+async def _healthz(_request: Request) -> Response:
+    """Whether the server is alive: without its store too, which a new start would not bring back."""
+    return respond({"status": "ok"})
+
+
+def _readyz(exchange: Exchange) -> Callable[[Request], Awaitable[Response]]:
+    """Whether the store answers and the server is not closing; needs no token, and reveals nothing else."""
+    probe = StoreProbe(exchange.connection)
 
     async def answer(_request: Request) -> Response:
-        try:
-            await exchange.connection.ask_async(q.GetTime())
-        except HoldfastError:
+        if exchange.draining.is_set():
+            return response_to(Unavailable("the server is closing"))
+        if not await probe.is_ready():
             # Not why: the error of a store has its address.
-            return response_to(Unavailable("the store cannot be used now"))
-        return respond({"status": "ok"})
+            return response_to(Unavailable("the store does not answer"))
+        return respond({"status": "ready"})
 
     return answer
 

@@ -23,6 +23,7 @@ from ...core.errors import BadInput, NotFound, StoreError
 from ...core.ids import MAX_ID
 from .exchange import Exchange, mark_trace, respond
 from .problems import Refusal
+from .values import read_body
 
 WRONG = "body not in the right format"
 # The upper half of the uuid of a job: a version 8, whose bits are the maker's own. Never change it.
@@ -114,7 +115,7 @@ class SentJob(msgspec.Struct, frozen=True):
     def data(self) -> str:
         """The payload as data of a job."""
         payload = b"null" if self.payload is UNSET else bytes(self.payload)
-        return msgspec.json.format(payload, indent=-1).decode()
+        return read_body(msgspec.json.format(payload, indent=-1))
 
 
 def _body(raw: bytes) -> SentJob:

@@ -164,7 +164,8 @@ def _special(schemas: _Schemas) -> list[tuple[str, str, Json]]:
             "/metrics",
             _named("metrics", "Metrics for Prometheus.", {"200": _content("Text", _TEXT, TEXT)}),
         ),
-        ("GET", "/healthz", _named("healthz", "Whether the store answers. Needs no token.", healthy)),
+        ("GET", "/healthz", _named("healthz", "Whether the server is alive. Needs no token.", healthy)),
+        ("GET", "/readyz", _named("readyz", "Whether the store answers too. Needs no token.", healthy)),
         *_documents(schemas),
     ]
 
