@@ -10,6 +10,9 @@ event loop, hold its interpreter lock or be stopped.
 
 Locks of an open file description last until it is closed in every process. The supervisor keeps the
 description of the executor open too, so after a crash the locks still say which jobs had started.
+
+The kernel joins neighbouring locks of one description, and looks through all that are left for each new one.
+So when the executor has dropped a job, its byte becomes one of the executor's: in the end these are one lock.
 """
 
 import fcntl
@@ -22,10 +25,10 @@ import tempfile
 _FLOCK = struct.Struct("hhqqi0q" if sys.platform == "linux" else "qqihh")
 
 
-def _pack_lock(number: int) -> bytes:
+def _pack_lock(number: int, kind: int = fcntl.F_WRLCK) -> bytes:
     if sys.platform == "linux":
-        return _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, number, 1, 0)
-    return _FLOCK.pack(number, 1, 0, fcntl.F_WRLCK, os.SEEK_SET)
+        return _FLOCK.pack(kind, os.SEEK_SET, number, 1, 0)
+    return _FLOCK.pack(number, 1, 0, kind, os.SEEK_SET)
 
 
 class StartLocks:
@@ -54,6 +57,12 @@ class SharedStartLocks(StartLocks):
             with tempfile.NamedTemporaryFile() as file:
                 self.executor_fd, ours = os.open(file.name, os.O_RDWR), os.open(file.name, os.O_RDWR)
         super().__init__(ours)
+        self._theirs = StartLocks(self.executor_fd)
+
+    def forget(self, number: int) -> None:
+        """Give the byte of a job that the executor has dropped to the executor, which does not ask again."""
+        fcntl.fcntl(self._fd, fcntl.F_OFD_SETLK, _pack_lock(number, fcntl.F_UNLCK))
+        self._theirs.try_lock(number)
 
     def close(self) -> None:
         """Close both descriptors, after the executor has ended."""

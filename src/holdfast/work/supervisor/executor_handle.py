@@ -251,6 +251,7 @@ class ExecutorHandle:
                 mine.append(key)
             for numbers in self._undropped.values():
                 numbers.discard(number)
+            self._locks.forget(number)
         return self.take_back(mine)
 
     def ping(self) -> None:
