@@ -1,13 +1,17 @@
 """Sessions and forms of the dashboard: sign-in, when a session ends, and forms that are refused."""
 
+from urllib.parse import parse_qs, urlencode
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from holdfast.core import commands as c
 from holdfast.core import queries as q
 from holdfast.core.access import SESSIONS_LOG
 from holdfast.core.bounds import TOKEN_NAME_BYTES
 from holdfast.queue.connect import store_maker
-from holdfast.serve.dashboard.app import FORM_FIELDS
+from holdfast.serve.dashboard.app import FORM_FIELDS, read_form
 from holdfast.serve.dashboard.sessions import (
     COOKIE,
     SESSION_MS,
@@ -223,3 +227,13 @@ def test_a_cookie_of_another_server_does_not_lock_out_where_no_token_is_needed(s
     assert (page.status, cancelled.status, refused.status) == (200, 303, 303)
     assert cancelled.headers["location"] == f"/jobs/{job_id}?done=cancel"
     assert refused.headers["location"].startswith("/sign-in")
+
+
+@given(st.lists(st.tuples(st.text(), st.text())))
+def test_a_form_is_read_as_a_browser_wrote_it(fields):
+    """Whatever is in it, a sign of an escape too."""
+    sent = urlencode(
+        [(name.encode(errors="replace"), text.encode(errors="replace")) for name, text in fields]
+    )
+
+    assert read_form(sent.encode()) == parse_qs(sent, keep_blank_values=True)
