@@ -40,6 +40,8 @@ def pytest_configure() -> None:
     A shell has background processes, and all that these start, ignore SIGINT; tests send it to processes.
     """
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    # What programs log to pipes is JSON by default; tests and documents read it as people do.
+    os.environ.setdefault("HOLDFAST_LOG_FORMAT", "text")
     if memory := roomy():
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(memory))
     # Until all tests are collected: it would look at all of them again and again.

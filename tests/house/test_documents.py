@@ -22,6 +22,8 @@ def run(document: Path, folder: Path) -> subprocess.CompletedProcess[str]:
     """Run a document in a folder, with the tools of this environment and nothing of the caller's."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("HOLDFAST_")}
     environment |= {
+        # What people see at a terminal.
+        "HOLDFAST_LOG_FORMAT": "text",
         "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]),
         "COLUMNS": "100",
         "NO_COLOR": "1",

@@ -3,8 +3,10 @@
 import json
 import logging
 import os
+import pty
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -31,6 +33,11 @@ def fine():
 """
 
 
+def without_settings() -> dict[str, str]:
+    """The environment without what Holdfast reads."""
+    return {name: value for name, value in os.environ.items() if not name.startswith("HOLDFAST_")}
+
+
 class Project:
     """A folder with an application in it, and workers that are started there."""
 
@@ -48,10 +55,12 @@ class Project:
             for task, data in jobs:
                 queue.add(task, data, attempts=1)
 
-    def run(self, *words: str, program: str = "") -> subprocess.CompletedProcess[str]:
-        """Run a worker, or a program, to its end."""
+    def run(
+        self, *words: str, program: str = "", log_format: str = "text"
+    ) -> subprocess.CompletedProcess[str]:
+        """Run a worker, or a program, to its end; without a `log_format` it decides itself."""
         command = ["-c", program] if program else ["-m", "holdfast", *words]
-        plain = {name: value for name, value in os.environ.items() if not name.startswith("HOLDFAST_")}
+        plain = without_settings() | ({"HOLDFAST_LOG_FORMAT": log_format} if log_format else {})
         return subprocess.run(
             [sys.executable, *command],
             cwd=self.folder,
@@ -328,3 +337,40 @@ def test_jobs_that_are_written_before_the_end_of_a_transaction_are_logged(caplog
 
     added = [record.job_id for record in caplog.records if record.event == "added"]
     assert added == [limited.id, *done.replies[0]]
+
+
+def test_logs_are_json_by_themselves_where_no_terminal_is(project: Project) -> None:
+    """Of the worker, of its executors and of the handler, without an option."""
+    project.add(("broken", [1]))
+
+    done = project.run("worker", "app:queue", "--until-empty", log_format="")
+
+    found = [json.loads(line) for line in done.stderr.splitlines()]
+    assert {"holdfast.worker", "holdfast.job", "app.mail"} <= {line["logger"] for line in found}
+
+
+@pytest.mark.parametrize("plain", [False, True], ids=("colours", "NO_COLOR"))
+def test_logs_on_a_terminal_are_text_in_colours(project: Project, plain: bool) -> None:
+    """In executors too; without colours if NO_COLOR is set."""
+    project.add(("broken", [1]))
+    ours, theirs = pty.openpty()
+    command = [sys.executable, "-m", "holdfast", "worker", "app:queue", "--until-empty"]
+    environment = without_settings() | {"NO_COLOR": "1" if plain else ""}
+    process = subprocess.Popen(
+        command, cwd=project.folder, env=environment, stdin=subprocess.DEVNULL, stderr=theirs
+    )
+    os.close(theirs)
+    text = b""
+    # Linux ends the reads of a terminal that all have closed with an error.
+    with suppress(OSError):
+        while part := os.read(ours, 65536):
+            text += part
+    os.close(ours)
+    assert process.wait(PATIENCE_S) == 0
+
+    found = text.decode()
+    assert ("\x1b[32mINFO\x1b[0m worker ready" in found) is not plain
+    assert ("\x1b[33mWARNING\x1b[0m app.mail" in found) is not plain
+    assert ("\x1b[31mERROR\x1b[0m job" in found) is not plain
+    assert ("\x1b" in found) is not plain
+    assert "INFO" in found

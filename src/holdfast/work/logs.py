@@ -6,6 +6,8 @@
     -v           INFO                                    INFO
     -vv          DEBUG                                   DEBUG
 
+On a terminal the lines are text in colours, elsewhere JSON, unless an option or the environment says.
+
 An executor reads the options from its environment. It configures logging after it has imported the user's
 modules, and only if these have not given the root logger a handler.
 """
@@ -30,6 +32,16 @@ JOB_FIELDS = (
     *("waited_ms", "duration_ms", "exit_code", "cpu_ms", "error", "trace_id"),
 )
 
+# Escape sequences of terminals; other levels have the colour of the text.
+FAINT, PLAIN = "\x1b[2m", "\x1b[0m"
+COLOURS = {
+    logging.DEBUG: FAINT,
+    logging.INFO: "\x1b[32m",
+    logging.WARNING: "\x1b[33m",
+    logging.ERROR: "\x1b[31m",
+    logging.CRITICAL: "\x1b[1;31m",
+}
+
 WORKER = logging.getLogger("holdfast.worker")
 # The start of a warning about handlers that bubblewrap does not confine.
 TRUSTED_ONLY = "for code you trust only"
@@ -47,9 +59,14 @@ class LogOptions(NamedTuple):
 
 
 def read_log_options(variables: Mapping[str, str]) -> LogOptions:
-    """The options that an executor finds in its environment."""
+    """The options that a process finds in its environment."""
     verbosity = int(variables.get(VERBOSITY_VARIABLE, "0"))
-    return LogOptions(variables.get(FORMAT_VARIABLE, TEXT), verbosity)
+    return LogOptions(variables.get(FORMAT_VARIABLE) or default_format(), verbosity)
+
+
+def default_format() -> str:
+    """Text for people at a terminal, JSON for the programs that read logs elsewhere."""
+    return TEXT if sys.stderr.isatty() else JSON
 
 
 def configure(options: LogOptions) -> None:
@@ -58,7 +75,9 @@ def configure(options: LogOptions) -> None:
     if logging.root.handlers:
         return
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(JsonFormatter() if options.format == JSON else TextFormatter())
+    is_coloured = sys.stderr.isatty() and not os.environ.get("NO_COLOR")
+    text = TextFormatter(is_coloured=is_coloured)
+    handler.setFormatter(JsonFormatter() if options.format == JSON else text)
     handler.addFilter(JobLogFilter())
     logging.root.addHandler(handler)
     logging.root.setLevel(ROOT_LEVELS[options.verbosity])
@@ -74,15 +93,19 @@ def configure_executor() -> None:
 class TextFormatter(logging.Formatter):
     """A short line for people: time, level, the logger (unless it is about a job), the job, the message.
 
-    The trace comes last, if there is one.
+    The trace comes last, if there is one. In colours the time is faint, and the level has that of its weight.
     """
 
-    def __init__(self) -> None:
-        super().__init__("%(asctime)s %(levelname)s %(source)s%(message)s%(trace)s", "%H:%M:%S")
+    def __init__(self, *, is_coloured: bool = False) -> None:
+        time = f"{FAINT}%(asctime)s{PLAIN}" if is_coloured else "%(asctime)s"
+        super().__init__(f"{time} %(level)s %(source)s%(message)s%(trace)s", "%H:%M:%S")
+        self._colours = COLOURS if is_coloured else {}
 
     def format(self, record: logging.LogRecord) -> str:
         """The line, with the traceback below."""
         record.source = _source(record)
+        colour = self._colours.get(record.levelno)
+        record.level = f"{colour}{record.levelname}{PLAIN}" if colour else record.levelname
         trace_id = getattr(record, "trace_id", None)
         record.trace = f" trace={trace_id}" if trace_id else ""
         return super().format(record)

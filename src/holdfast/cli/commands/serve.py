@@ -77,7 +77,9 @@ def _read_config(ctx: click.Context, _param: click.Parameter, path: str | None) 
 )
 @click.option("-v", "--verbose", count=True, help="Log finished jobs; -vv logs added and started jobs too.")
 @_option(
-    "--log-format", type=click.Choice(("text", "json")), default="text", help="Format of log lines.  [text]"
+    "--log-format",
+    type=click.Choice(("text", "json")),
+    help="Format of log lines.  [text, or json unless stderr is a terminal]",
 )
 @click.pass_obj
 def serve(session: Session, /, **said: Any) -> None:
@@ -91,17 +93,17 @@ def serve(session: Session, /, **said: Any) -> None:
     run(lambda: _options(session, said), log)
 
 
-def _configure_log(verbosity: int, log_format: str) -> Callable[[str], None]:
+def _configure_log(verbosity: int, log_format: str | None) -> Callable[[str], None]:
     """Log events of jobs, here and in workers; returns the function that logs messages of the server."""
     import logging
 
-    from ...work.logs import JSON, LogOptions, configure
+    from ...work.logs import JSON, LogOptions, configure, default_format
 
-    options = LogOptions(log_format, min(verbosity, 2))
+    options = LogOptions(log_format or default_format(), min(verbosity, 2))
     os.environ |= options.variables()
     configure(options)
     logging.getLogger("holdfast.serve").setLevel(logging.INFO)
-    return logging.getLogger("holdfast.serve").info if log_format == JSON else log_text
+    return logging.getLogger("holdfast.serve").info if options.format == JSON else log_text
 
 
 def show_ready(addresses: list[str]) -> None:

@@ -108,7 +108,11 @@ SWITCH_S = 0.000_5
 @click.option("--reload", is_flag=True, help="For development: replace executors when your files change.")
 @click.option("-v", "--verbose", count=True, help="Log finished jobs too; -vv logs started jobs too.")
 @click.option("-q", "--quiet", is_flag=True, help="Log only failed jobs and errors of the worker.")
-@click.option("--log-format", type=click.Choice(("text", "json")), help="Format of log lines.  [text]")
+@click.option(
+    "--log-format",
+    type=click.Choice(("text", "json")),
+    help="Format of log lines.  [text, or json unless stderr is a terminal]",
+)
 @click.option(
     "--json", "as_json", is_flag=True, help="The same as --log-format json, and prints errors as JSON."
 )
