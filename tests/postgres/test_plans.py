@@ -4,7 +4,7 @@ import psycopg
 import pytest
 
 from holdfast.store.postgres.pool import SETTINGS, script_of
-from holdfast.store.postgres.statements import numbers, statements, texts
+from holdfast.store.postgres.statements import LAYOUT, numbers, statements, texts
 from holdfast.store.postgres.store import PostgresStore
 from holdfast.testing.stores.making import a_job, add, commit
 
@@ -91,7 +91,7 @@ def test_every_statement_goes_by_its_index(postgres, store, schema, rows, counte
     add(store, a_job(1))
     if rows:
         add(store, *(a_job(n, domain=b"d", parent_id=1, expires_at=9) for n in range(2, rows)))
-    sql = statements(schema, locking=True)
+    sql = statements(schema, locking=True, version=LAYOUT)
     found = {}
     with postgres.connect() as connection:
         # An earlier test may have left statistics: schemas are used again.

@@ -26,6 +26,8 @@ _SCHEMA = "SELECT count(*) FROM pg_namespace WHERE nspname = %s"
 
 
 NO_LAYOUT = Layout(0, 0)
+# How long a migration waits for running transactions: all others wait behind it.
+STOP_WAIT_MS = 5_000
 # The tables that batches and SQL functions of the store write.
 _WRITTEN = ("jobs", "data_apart", "results", "archive", "rows", "counts", "count_changes", "pairs", "tenants")
 
@@ -106,8 +108,10 @@ def _stop_writers(connection: PostgresConnection, schema: str) -> None:
     """Wait for the transactions that write, and let later ones wait until the migration has ended.
 
     Batches have the lock of the notice from their start, so that none waits for a table of a later one. What
-    else writes may deadlock with this: then the migration is tried again.
+    else writes may deadlock with this, and a caller's own transaction may be long: then the migration is
+    tried again, and other batches go on meanwhile.
     """
+    connection.execute(f"SET LOCAL lock_timeout = {STOP_WAIT_MS}")
     connection.value("SELECT 1 FROM pg_advisory_xact_lock(%s)", (lock_number(schema, "notice"),))
     tables = ", ".join(f'"{schema}".{name}' for name in _WRITTEN)
     connection.execute(f"LOCK TABLE {tables} IN SHARE ROW EXCLUSIVE MODE")
