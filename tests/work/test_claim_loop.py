@@ -46,6 +46,12 @@ class Dispatcher(ModeDispatcher):
     def held(self):
         return self.jobs
 
+    def slots(self):
+        return self.room, {}
+
+    def in_requests(self, pick):
+        return pick
+
     def dispatch(self, jobs):
         self.jobs += [claimed.job for claimed in jobs]
         if len(self.jobs) >= self.most:

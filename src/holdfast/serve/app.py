@@ -122,6 +122,7 @@ class ServerApp:
                     connection,
                     store=store,
                     runners=options.runners,
+                    slots=options.handler_slots,
                     private_hosts=options.private_hosts,
                     journal=options.journal,
                     log=self._log,

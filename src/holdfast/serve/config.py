@@ -29,6 +29,7 @@ SETTINGS: dict[str, type | tuple[type, ...]] = {
     "log-format": str,
     "no-handlers": bool,
     "runners": str,
+    "handler-slots": int,
     "trust-uploads": bool,
     "token-always": bool,
     "tls-cert": str,
@@ -78,6 +79,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     # Whether the handlers in the store are run here too, and the file with the settings of their runners.
     handlers: bool = False
     runners: str = ""
+    # Jobs of handlers that run at once; 0: as many as a worker runs by default.
+    handler_slots: int = 0
     # Whether clients of other machines may upload handlers even where bubblewrap does not confine these.
     trust_uploads: bool = False
     # Whether clients on loopback need a token as well.

@@ -95,12 +95,14 @@ class HandlerProcess(WorkerProcess):
         *,
         store: str,
         runners: str,
+        slots: int,
         private_hosts: bool,
         journal: str,
         log: Callable[[str], None],
     ) -> None:
         arguments = ("--handlers", *(("--runners", runners) if runners else ()))
         arguments += ("--private-hosts",) if private_hosts else ()
+        arguments += ("--handler-slots", str(slots)) if slots else ()
         # A journal has one process: that of the server has the folder itself.
         arguments += ("--journal", str(Path(journal, HANDLERS_FOLDER))) if journal else ()
         super().__init__("handlers", store=store, log=log, arguments=arguments)

@@ -6,6 +6,7 @@
                                CommandRequest  a handler has a command for the queue
                                JobsReturned    these jobs will not start here
                                Pong            the reply to a `Ping`
+                               RequestSize     how many jobs of a stored handler one request takes
     supervisor ──▶ executor    RunJobs         run these jobs
                                CommandReply    the reply to a `CommandRequest`
                                CancelJob       a running job should stop
@@ -98,6 +99,14 @@ class CommandRequest(Message, frozen=True, kw_only=True):
     queue_index: int = 0
 
 
+class RequestSize(Message, frozen=True, kw_only=True):
+    """How many jobs of a tenant's task one request of its stored handler takes."""
+
+    tenant: str
+    task: str
+    size: int
+
+
 class JobsReturned(Message, frozen=True, kw_only=True):
     """Jobs that the executor has dropped, by (queue index, job id) and number.
 
@@ -151,7 +160,7 @@ class Stop(Message, frozen=True, kw_only=True):
     """Start nothing more, and exit when all jobs have ended."""
 
 
-ExecutorMessage = Hello | JobStarted | JobEnded | CommandRequest | JobsReturned | Pong
+ExecutorMessage = Hello | JobStarted | JobEnded | CommandRequest | JobsReturned | Pong | RequestSize
 SupervisorMessage = RunJobs | CommandReply | CancelJob | Ping | Stop
 
 _encode = msgspec.msgpack.Encoder().encode

@@ -32,6 +32,8 @@ class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
     # Functions and coroutines that run at once in each executor.
     threads: int = 1
     concurrency: int = 100
+    # Jobs of stored handlers that run at once in each executor.
+    handler_slots: int = 8
     # Empty: each queue's own tenant; `*`: all.
     tenants: tuple[str, ...] = ()
     scheduler: str = "fair"
@@ -49,3 +51,8 @@ class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
     health_file: str = ""
     reload: bool = False
     log: LogOptions = LogOptions()
+
+    @property
+    def at_once(self) -> int:
+        """How many functions, or jobs of stored handlers alone, run at once in each executor."""
+        return self.handler_slots if self.handlers and not self.names else self.threads

@@ -17,6 +17,7 @@ fewer. So a cap on a task's share (`tests/work/test_scheduler.py` holds it at 80
 Nothing here reads a clock or a store, and random numbers are an argument.
 """
 
+import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol, TypeVar
@@ -180,15 +181,27 @@ def read_weights(texts: Iterable[str]) -> dict[str, float]:
     return weights
 
 
-def choose(scheduler: Scheduler, waiting: Sequence[Waiting], capacity: Capacity) -> tuple[Pick, ...]:
-    """The picks to claim: shares of the selected tasks, until the capacity is used or nothing waits."""
+def choose(
+    scheduler: Scheduler,
+    waiting: Sequence[Waiting],
+    capacity: Capacity,
+    room_of: Callable[[str], float] = lambda _tenant: math.inf,
+) -> tuple[Pick, ...]:
+    """The picks to claim: shares of the selected tasks, until the capacity is used or nothing waits.
+
+    `room_of` returns how many slots a tenant may still get for tasks that are not short.
+    """
+    room = {one.tenant: room_of(one.tenant) for one in waiting}
     left = {(one.tenant, one.task): max(one.ready, 1) for one in waiting}
     picks: Counter[Pair] = Counter()
     while left and picks.total() < CLAIM_JOBS:
         pair = scheduler.select(list(left), left)
         if pair not in left:
             break
+        is_slow = capacity.durations.is_slow(pair[1])
         fits = capacity.fits(pair[1])
+        if is_slow and room[pair[0]] < fits:
+            fits = max(int(room[pair[0]]), 0)
         # Small enough that every task gets a share, large enough to keep the number of selections low.
         count = min(max(fits // (2 * len(left)), 1), fits, left[pair], CLAIM_JOBS - picks.total())
         left[pair] -= count
@@ -196,6 +209,7 @@ def choose(scheduler: Scheduler, waiting: Sequence[Waiting], capacity: Capacity)
             del left[pair]
         if count:
             picks[pair] += count
+            room[pair[0]] -= count if is_slow else 0
             capacity.reserve(pair[1], count)
             scheduler.jobs_started(pair, count)
     for pair, count in picks.items():

@@ -361,3 +361,17 @@ time.sleep(60)
     assert (text.exit_code, value(text)) == (200, "7" * 5_000)
     assert refused.exit_code == 500
     assert refused.error.startswith("INVALID_RESPONSE: a reply that cannot be decoded: Number out of range")
+
+
+def test_a_new_version_of_a_handler_starts_in_a_new_context(walled):
+    """Also where it shares contexts with another handler, which has its own versions."""
+    shared = {"before": "import random\nborn = random.random()", "eid": "shop"}
+
+    def born(task, version):
+        return run(walled, handler("python", "return born", task=task, id=version, **shared))[0].body
+
+    first = born("t", 1)
+    assert born("u", 7) == born("t", 1) == first
+    second = born("t", 2)
+    assert second != first
+    assert born("u", 7) == born("t", 2) == second

@@ -62,6 +62,7 @@ def _read_config(ctx: click.Context, _param: click.Parameter, path: str | None) 
 @_option("--worker", multiple=True, metavar="MODULE:QUEUE", help="Run its jobs too; repeatable.")
 @_option("--no-handlers", is_flag=True, help="Do not run the handlers in the store, as --http does.")
 @_option("--runners", metavar="FILE", help="Settings of the runners of handlers, a TOML file.")
+@_option("--handler-slots", type=click.IntRange(1, 256), help="Jobs of handlers that run at once.  [8]")
 @_option("--trust-uploads", is_flag=True, help="Let other machines upload handlers without bubblewrap too.")
 @_option("--token-always", is_flag=True, help="Clients on loopback need a token as well.")
 @_option("--tls-cert", metavar="FILE", help="The certificate of HTTP and gRPC, a PEM file.")
@@ -179,6 +180,7 @@ def _options(session: Session, said: dict[str, Any]) -> "Options":
         workers=tuple(said["worker"]),
         handlers=http is not None and not said["no_handlers"],
         runners=said["runners"] or "",
+        handler_slots=said["handler_slots"] or 0,
         trust_uploads=said["trust_uploads"],
         token_always=said["token_always"],
         tls=_tls(said),

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 MOST_PROCESSES = 256
 # An executor that has just started needs about twice as much.
 LEAST_MEMORY = 16_000_000
-# Handlers run in separate processes, or wait for a server, so one executor can run several.
-HANDLER_THREADS = 4
 # The switch interval of the supervisor's threads: a reply of the store must not wait for a busy thread.
 SWITCH_S = 0.000_5
 
@@ -61,6 +59,13 @@ SWITCH_S = 0.000_5
     default=1,
     show_default=True,
     help="Functions that run at once in each executor.",
+)
+@click.option(
+    "--handler-slots",
+    type=click.IntRange(1, 256),
+    default=8,
+    show_default=True,
+    help="With --handlers: jobs that run at once in each executor; of one tenant, half of them.",
 )
 @click.option(
     "--concurrency",
@@ -171,8 +176,6 @@ def _with_settings(ctx: click.Context, said: dict[str, Any]) -> dict[str, Any]:
     if not said["tenants"] and session.tenant:
         said["tenants"] = (session.tenant,)
     said["as_json"] = said["as_json"] or session.as_json
-    if said["handlers"] and ctx.get_parameter_source("threads") is ParameterSource.DEFAULT:
-        said["threads"] = HANDLER_THREADS
     return said
 
 
@@ -208,6 +211,7 @@ def _options(names: tuple[str, ...], said: dict[str, Any]) -> Any:
         most_processes=most,
         shrink_s=duration_ms(said["shrink_after"], name="shrink-after") / 1000,
         threads=said["threads"],
+        handler_slots=said["handler_slots"],
         concurrency=said["concurrency"],
         tenants=said["tenants"],
         scheduler=said["scheduler"],

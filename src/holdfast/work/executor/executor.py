@@ -53,7 +53,7 @@ from .handler_contexts import HandlerContexts
 from .job_buffer import BufferedJob, JobBuffer, make_returned
 from .sender import LoopSender, Sender, exit_broken, exit_orphaned
 from .session import SupervisedSession
-from .stored_handlers import HANDLERS_NAME, STORES_VARIABLE, StoredTask
+from .stored_handlers import HANDLERS_NAME, SLOTS_VARIABLE, STORES_VARIABLE, StoredTask
 
 
 class RunningJob(ClaimedJob):
@@ -79,7 +79,9 @@ class Executor:
     def __init__(self, sock: socket.socket, locks: StartLocks, names: Sequence[str], threads: int) -> None:
         self._socket, self._locks, self._names, self._threads = sock, locks, names, threads
         self._sender = Sender(sock)
-        self._buffer = JobBuffer()
+        # The jobs of functions and batches, and those of stored handlers. Each has threads of its own.
+        self._buffer, self._handler_buffer = JobBuffer(), JobBuffer()
+        self._handler_slots = int(os.environ.get(SLOTS_VARIABLE) or 0)
         self._running: dict[tuple[int, int], ExecutorJob] = {}
         self._loop = asyncio.new_event_loop()
         self._loop_sender = LoopSender(self._sender, self._loop)
@@ -116,15 +118,23 @@ class Executor:
             for queue_index, queue in enumerate(self._queues)
         )
         self._sender.send([Hello(pid=os.getpid(), queues=known, files=project_files(began_ms))])
-        workers = [threading.Thread(target=self._run_or_exit, name=f"job-{n}") for n in range(self._threads)]
+        workers = self._make_threads(self._buffer, self._threads, "job")
+        workers += self._make_threads(self._handler_buffer, self._handler_slots, "handler")
         for worker in workers:
             worker.start()
         self._read_messages()
         self._buffer.close()
+        self._handler_buffer.close()
         for worker in workers:
             worker.join()
         asyncio.run_coroutine_threadsafe(self._wait_for_coroutines(), self._loop).result()
         self._contexts.close()
+
+    def _make_threads(self, buffer: JobBuffer, count: int, name: str) -> list[threading.Thread]:
+        return [
+            threading.Thread(target=self._run_or_exit, args=(buffer,), name=f"{name}-{n}")
+            for n in range(count)
+        ]
 
     def _run_loop(self) -> None:
         """Run the event loop, again after `sys.exit` in a task of asyncio, or a handler's `loop.stop()`."""
@@ -159,7 +169,7 @@ class Executor:
     def _on_run_jobs(self, message: RunJobs) -> None:
         queue_index, numbered = message.queue_index, enumerate(message.jobs, message.first_number)
         if stored := self._contexts.stored.get(queue_index):
-            self._buffer.put(
+            self._handler_buffer.put(
                 [BufferedJob(one, queue_index, n, stored.task_of(one.job)) for n, one in numbered]
             )
             return
@@ -177,16 +187,16 @@ class Executor:
 
     # Functions and batches, in threads
 
-    def _run_or_exit(self) -> None:
+    def _run_or_exit(self, buffer: JobBuffer) -> None:
         try:
-            self._run_thread()
+            self._run_thread(buffer)
         except BaseException:
             exit_broken()
 
-    def _run_thread(self) -> None:
+    def _run_thread(self, buffer: JobBuffer) -> None:
         # Messages of this thread that are sent together with the start of its next job.
         unsent: list[ExecutorMessage] = []
-        while taken := self._buffer.take(wait=False) or self._wait_for_jobs(unsent):
+        while taken := buffer.take(wait=False) or self._wait_for_jobs(buffer, unsent):
             if isinstance(task := taken[0].task, StoredTask):
                 # Before its handler is looked up, which may wait for the store.
                 self._send_all(unsent)
@@ -197,9 +207,9 @@ class Executor:
                 for job, outcome in zip(jobs, outcomes, strict=True):
                     unsent.append(self._make_ended(job, outcome))
 
-    def _wait_for_jobs(self, unsent: list[ExecutorMessage]) -> list[BufferedJob]:
+    def _wait_for_jobs(self, buffer: JobBuffer, unsent: list[ExecutorMessage]) -> list[BufferedJob]:
         self._send_all(unsent)
-        return self._buffer.take(wait=True)
+        return buffer.take(wait=True)
 
     def _send_all(self, unsent: list[ExecutorMessage]) -> None:
         if unsent:

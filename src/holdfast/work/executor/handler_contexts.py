@@ -8,9 +8,9 @@ from ...core import commands as c
 from ...core.errors import HoldfastError
 from ...queue.queue import ClaimedJob
 from ...queue.running import as_error
-from ..messages import ExecutorMessage, JobEnded, QueueInfo
+from ..messages import ExecutorMessage, JobEnded, QueueInfo, RequestSize
 from .job_buffer import BufferedJob, make_returned
-from .stored_handlers import Key, StoredHandlers, open_runner
+from .stored_handlers import Key, StoredHandlers, StoredTask, open_runner
 
 if TYPE_CHECKING:
     from ..runners.runner import HandlerRunner
@@ -58,7 +58,9 @@ class HandlerContexts:
         running: dict[Key, ClaimedJob] = {}
 
         def start(key: Key) -> ClaimedJob | None:
-            started = self._start_jobs([unstarted.pop(key)], unsent)
+            item = unstarted.pop(key)
+            unsent.extend(_new_size(item))
+            started = self._start_jobs([item], unsent)
             if not started:
                 return None
             running[key] = started[0]
@@ -102,3 +104,13 @@ def _end_running(
             ask = None
         answer: Any = None if ask is None else ask.asked
         end(key, answer, 0.0)
+
+
+def _new_size(item: BufferedJob) -> list[ExecutorMessage]:
+    """A message about the size of requests of a job's handler, if the supervisor does not know it yet."""
+    job, task = item.claimed.job, item.task
+    assert isinstance(task, StoredTask)
+    if task.request_size == task.reported_size:
+        return []
+    task.reported_size = task.request_size
+    return [RequestSize(tenant=job.tenant, task=job.task, size=task.request_size)]

@@ -27,11 +27,11 @@ if TYPE_CHECKING:
     from ..runners.runner import HandlerRunner
 
 # The name by which a supervisor asks for the handlers of its first store, @handlers:0, and so on; and the
-# variables that say which stores these are, as JSON, where the settings of runners are, and their default of
-# `private_hosts`.
+# variables that say which stores these are, as JSON, where the settings of runners are, their default of
+# `private_hosts`, and how many jobs run at once.
 HANDLERS_NAME = "@handlers"
 STORES_VARIABLE, RUNNERS_VARIABLE = "HOLDFAST_HANDLERS_STORES", "HOLDFAST_HANDLERS_RUNNERS"
-PRIVATE_VARIABLE = "HOLDFAST_HANDLERS_PRIVATE_HOSTS"
+PRIVATE_VARIABLE, SLOTS_VARIABLE = "HOLDFAST_HANDLERS_PRIVATE_HOSTS", "HOLDFAST_HANDLERS_SLOTS"
 # When a job is tried again whose handler was deleted after its claim.
 NO_HANDLER_DELAY_MS = 1_000
 NO_HANDLER = "there is no handler for this task"
@@ -48,14 +48,17 @@ class StoredTask:
 
     def __init__(self) -> None:
         self.handling = Handling(batch=DEFAULT_OPTIONS.batch_size)
+        # How many jobs one request takes, 0: each has its own; and what the supervisor knows of that.
+        self.request_size = self.reported_size = 0
 
 
-def handler_variables(stores: Sequence[str], runners: str, private_hosts: bool) -> dict[str, str]:
+def handler_variables(stores: Sequence[str], runners: str, private_hosts: bool, slots: int) -> dict[str, str]:
     """The variables by which a supervisor tells its executors of stored handlers."""
     return {
         STORES_VARIABLE: json.dumps(stores),
         RUNNERS_VARIABLE: runners,
         PRIVATE_VARIABLE: "1" if private_hosts else "",
+        SLOTS_VARIABLE: str(slots),
     }
 
 
@@ -143,7 +146,8 @@ class StoredHandlers:
             elif known is None or found.id != known.id:
                 self._known[pair] = known = found
                 size = self._runner.batch_size(found)
-                self._tasks.setdefault(pair, StoredTask()).handling = Handling(batch=size)
+                task = self._tasks.setdefault(pair, StoredTask())
+                task.handling, task.request_size = Handling(batch=size), self._runner.request_size(found)
         return None if found is None else known
 
     def _answer(self, claimed: ClaimedJob, result: RunResult) -> c.Answer | None:

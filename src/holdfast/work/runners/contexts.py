@@ -56,6 +56,8 @@ class WarmContext:
 
     def __init__(self, key: ContextKey) -> None:
         self.key, self._options = key, key.options
+        # The ids of the versions of handlers that ran in it, by task.
+        self._versions: dict[str, int] = {}
         # What starting it has used, and when it was last used.
         self.start_charge = Charge()
         self._started_s = self.used_s = monotonic_s()
@@ -71,6 +73,10 @@ class WarmContext:
         if is_old or self._has_failed or self._is_suspect or self.has_leftovers:
             return 0
         return self._options.context_jobs - self._jobs
+
+    def accept(self, handler: Handler) -> bool:
+        """Note a handler that runs in it now; returns False if another version of it has run in it."""
+        return self._versions.setdefault(handler.task, handler.id) == handler.id
 
     def fail(self) -> None:
         """Have it closed instead of used again."""
@@ -259,25 +265,32 @@ class ContextPool:
         self._busy: set[WarmContext] = set()
         self._lock = threading.Lock()
 
-    def take(self, key: ContextKey, make: Callable[[], WarmContext]) -> WarmContext:
-        """Remove and return a warm context, the last used; or make one."""
+    def take(self, key: ContextKey, handler: Handler, make: Callable[[], WarmContext]) -> WarmContext:
+        """Remove and return a warm context, the last used; or make one.
+
+        Those that cannot be used are closed: their process may have ended since, or have written something,
+        or another version of the handler has run there.
+        """
+        while (context := self._take_idle(key)) is not None:
+            if context.is_paused:
+                context.is_paused = False
+                context.resume()
+            if context.jobs_left() > 0 and context.is_clean() and context.accept(handler):
+                return context
+            self._drop(context)
+        made = make()
+        made.accept(handler)
+        with self._lock:
+            self._busy.add(made)
+        return made
+
+    def _take_idle(self, key: ContextKey) -> WarmContext | None:
         with self._lock:
             context = self._by_key[key][-1] if key in self._by_key else None
             if context is not None:
                 self._remove(context)
                 self._busy.add(context)
-        if context is not None:
-            if context.is_paused:
-                context.is_paused = False
-                context.resume()
-            # Its process may have ended since, or have written something.
-            if context.jobs_left() > 0 and context.is_clean():
-                return context
-            self._drop(context)
-        made = make()
-        with self._lock:
-            self._busy.add(made)
-        return made
+        return context
 
     def give_back(self, context: WarmContext) -> None:
         """Keep a context for the next batch, or close it."""

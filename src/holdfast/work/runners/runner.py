@@ -61,6 +61,10 @@ class HandlerRunner:
         """How many jobs of a handler make a batch at most."""
         return effective_options(handler.options, self._settings.limits).batch_size
 
+    def request_size(self, handler: Handler) -> int:
+        """How many jobs of a handler are one request, and so start and end together; 0: each by itself."""
+        return self.batch_size(handler) if handler.lang == HTTP and handler.options.batch else 0
+
     def run(self, handler: Handler, jobs: Sequence[HandlerJob], events: RunEvents) -> None:
         """Run jobs in order. Each is started once and ended once, whatever happens to its context."""
         rest, events = list(jobs), _start_once(events)
@@ -83,7 +87,7 @@ class HandlerRunner:
 
     def _take(self, handler: Handler) -> WarmContext:
         key = key_of(handler, effective_options(handler.options, self._settings.limits))
-        return self._contexts.take(key, lambda: self._make(key))
+        return self._contexts.take(key, handler, lambda: self._make(key))
 
     def _make(self, key: ContextKey) -> WarmContext:
         if key.lang == HTTP:

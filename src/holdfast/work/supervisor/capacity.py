@@ -24,6 +24,8 @@ class TaskDurations:
 
     def __init__(self) -> None:
         self._average_s: dict[str, float] = {}
+        # How many jobs of a tenant's task share a slot, as one request of its stored handler takes them.
+        self.request_sizes: dict[tuple[str, str], int] = {}
         # Gets every sample, if the worker has metrics.
         self.on_samples: Callable[[str, Sequence[float]], None] | None = None
 
@@ -34,6 +36,14 @@ class TaskDurations:
         self._average_s[task] = before_s + weight * (sum(taken_s) / len(taken_s) - before_s)
         if self.on_samples is not None:
             self.on_samples(task, taken_s)
+
+    def slots_of(self, tenant: str, task: str, jobs: int = 1) -> float:
+        """How many slots jobs of a task have."""
+        return jobs / (self.request_sizes.get((tenant, task), 0) or 1)
+
+    def is_slow(self, task: str, since_s: float = 0.0) -> bool:
+        """Whether nothing is prefetched behind a job of a task that has been running for so long."""
+        return max(self.expected_s(task), since_s) > PREFETCH_S
 
     def expected_s(self, task: str) -> float:
         """The expected duration of a task's next job."""
@@ -64,7 +74,7 @@ class Capacity(Struct):
         expected_s = self.durations.expected_s(task)
         starting = min(count, self.free_slots)
         self.free_slots -= starting
-        if expected_s > PREFETCH_S:
+        if self.durations.is_slow(task):
             # Nothing is prefetched for a thread that is busy for long.
             self.prefetch_s -= starting * PREFETCH_S
         self.prefetch_s -= (count - starting) * expected_s
@@ -81,7 +91,7 @@ def executor_capacity(
         prefetch_s=threads * PREFETCH_S,
         prefetch_jobs=MAX_PREFETCH_JOBS,
     )
-    slow = [task for task, since_s in running if max(durations.expected_s(task), since_s) > PREFETCH_S]
+    slow = [task for task, since_s in running if durations.is_slow(task, since_s)]
     capacity.prefetch_s -= len(slow) * PREFETCH_S
     half_s, half = capacity.prefetch_s / 2, MAX_PREFETCH_JOBS // 2
     for task, count in queued.items():

@@ -23,10 +23,12 @@ from ...core import queries as q
 from ...core.bounds import CLAIM_JOBS
 from ...core.errors import StoreFull, Unavailable
 from ...engine.connection import Connection
+from ...store.common.clock import monotonic_s
 from ...store.contract import Pick
 from ..scheduler import Scheduler, choose
 from .capacity import Capacity
 from .dispatcher import ModeDispatcher
+from .tenant_shares import TenantShares
 from .warm_tasks import WarmTasks
 
 # How long a claim waits: in general; with a health file, which tells that the store answers; and where the
@@ -34,6 +36,8 @@ from .warm_tasks import WarmTasks
 CLAIM_WAIT_S, HEALTH_WAIT_S, EMPTY_WAIT_S = 300.0, 5.0, 0.1
 # How often the capacity is checked while a claim waits.
 RECHECK_S = 5.0
+# How often waiting jobs are looked for while a tenant has its share of the slots.
+SHARE_POLL_S = 0.2
 # The delay before the next claim after the store was unavailable.
 STORE_PAUSE_S = 1.0
 # How many waiting tasks are read for the scheduler.
@@ -74,6 +78,7 @@ class ClaimLoop:
         )
         self._reported: Counter[tuple[str, str]] = Counter()
         self._warm = warm or WarmTasks()
+        self._shares = TenantShares()
         # With one pair of tenant and task there is nothing for the scheduler to choose.
         self._has_one_pair = bool(
             scope.tenants and scope.tasks and len(scope.tenants) * len(scope.tasks) == 1
@@ -117,8 +122,7 @@ class ClaimLoop:
         waiting = await self._list_waiting(capacity)
         if self._scheduler.selects and waiting:
             self._update_scheduler()
-            order = self._warm.order(waiting) if self._scope.handled else waiting
-            picks = choose(self._scheduler, order, replace(capacity))
+            picks = self._choose(waiting, capacity)
             limit = sum(most for _, _, most in picks)
             if picks and (jobs := await self._claim(limit=limit, picks=picks)):
                 return interleave_tenants(jobs)
@@ -126,7 +130,24 @@ class ClaimLoop:
         if not (most := self._count_claimable(tasks)):
             await capacity_changed.wait()
             return []
+        if self._scope.handled and (most := int(min(most, self._update_shares().room_of_any()))) < 1:
+            # A claim that waits might get more jobs of a tenant that has its share.
+            await _wait_for(capacity_changed, SHARE_POLL_S)
+            return []
         return await self._claim_waiting(tasks, most)
+
+    def _choose(self, waiting: Sequence[q.Waiting], capacity: Capacity) -> tuple[Pick, ...]:
+        """The jobs to claim, by tenant and task."""
+        if not self._scope.handled:
+            return choose(self._scheduler, waiting, replace(capacity))
+        shares = self._update_shares()
+        order = self._warm.order(shares.order(waiting))
+        picks = choose(self._scheduler, order, replace(capacity), shares.room)
+        return tuple(map(self._dispatcher.in_requests, picks))
+
+    def _update_shares(self) -> TenantShares:
+        self._shares.update(*self._dispatcher.slots(), monotonic_s())
+        return self._shares
 
     def _count_claimable(self, tasks: Collection[str]) -> int:
         """How many jobs may be claimed if they may be of any of these tasks: the capacity for the slowest."""
@@ -195,6 +216,13 @@ class ClaimLoop:
             self._scheduler.jobs_stopped(pair, count)
         self._reported = here
         self._warm.record(here)
+
+
+async def _wait_for(event: asyncio.Event, most_s: float) -> None:
+    try:
+        await asyncio.wait_for(event.wait(), most_s)
+    except TimeoutError:
+        pass
 
 
 def interleave_tenants(jobs: Sequence[c.Claimed]) -> list[c.Claimed]:

@@ -6,6 +6,7 @@ from ...core import commands as c
 from ...core.errors import HoldfastError, Unavailable
 from ...core.job import Job
 from ...store.common.clock import system_clock
+from ...store.contract import Pick
 from .answer_writer import AnswerWriter
 from .capacity import Capacity
 from .execution_modes import ExecutionMode
@@ -34,6 +35,16 @@ class ModeDispatcher:
     def capacity(self) -> Capacity:
         """How many jobs of this execution mode the executors can take now."""
         return self._pool.capacity(self._mode)
+
+    def slots(self) -> tuple[int, dict[str, float]]:
+        """How many slots of this execution mode there are, and how many each tenant has with slow jobs."""
+        executors = [one for one in self._pool.executors if one.can_take_jobs]
+        return len(executors) * self._mode.slots, self._pool.slow_slots(self._mode)
+
+    def in_requests(self, pick: Pick) -> Pick:
+        """A pick of slots as one of jobs."""
+        tenant, task, slots = pick
+        return tenant, task, round(slots / self._pool.durations.slots_of(tenant, task))
 
     def held(self) -> Sequence[Job]:
         """The jobs of this queue and execution mode that this worker has."""

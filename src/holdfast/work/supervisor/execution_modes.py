@@ -3,7 +3,8 @@
 functions      one slot for each thread
 coroutines     as many slots as the option `concurrency` says; they need no thread
 a batch task   its batch size for each thread
-handlers       one slot for each thread, for all tasks that have a handler in the store
+handlers       as many slots as the option `handler_slots` says, for all tasks with a handler in the store;
+               the jobs of one request of an http handler have one slot together
 """
 
 from collections.abc import Collection
@@ -17,11 +18,12 @@ class ExecutionMode(NamedTuple):
 
     name: str
     slots: int
+    is_handlers: bool = False
 
 
-def handlers_mode(queue_index: int, threads: int) -> ExecutionMode:
+def handlers_mode(queue_index: int, slots: int) -> ExecutionMode:
     """The execution mode of the handlers in a store."""
-    return ExecutionMode(f"handlers of {queue_index}", threads)
+    return ExecutionMode(f"handlers of {queue_index}", slots, is_handlers=True)
 
 
 def choose_modes(

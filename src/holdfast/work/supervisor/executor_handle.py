@@ -1,6 +1,7 @@
 """The supervisor's handle of one executor process, and the jobs that this executor has."""
 
 import asyncio
+import math
 import os
 import signal
 import subprocess
@@ -146,7 +147,26 @@ class ExecutorHandle:
             return Capacity(self._durations)
         now_s = monotonic_s()
         running = [(h.job.task, now_s - h.started_s) for h in self._running.values() if h.mode == mode]
+        if mode.is_handlers and self._durations.request_sizes:
+            return self._capacity_in_requests(mode, now_s)
         return executor_capacity(self._durations, mode.slots, running, self._waiting[mode])
+
+    def _capacity_in_requests(self, mode: ExecutionMode, now_s: float) -> Capacity:
+        """The same where several jobs may be one request, which has one slot."""
+        groups: dict[tuple[str, str, float], int] = {}
+        for held in self.jobs.values():
+            if held.mode == mode:
+                group = (held.job.tenant, held.job.task, held.started_s)
+                groups[group] = groups.get(group, 0) + 1
+        running: list[tuple[str, float]] = []
+        waiting: dict[str, int] = {}
+        for (tenant, task, started_s), jobs in groups.items():
+            slots = math.ceil(self._durations.slots_of(tenant, task, jobs))
+            if started_s:
+                running += [(task, now_s - started_s)] * slots
+            else:
+                waiting[task] = waiting.get(task, 0) + slots
+        return executor_capacity(self._durations, mode.slots, running, waiting)
 
     def is_stalled(self, mode: ExecutionMode) -> bool:
         """Whether it has yet to drop jobs of a mode that were taken back: more would only wait."""
@@ -393,18 +413,35 @@ def deliver_jobs(
     capacities = {mode: {one: one.capacity(mode) for one in executors} for mode in modes}
     shares: dict[ExecutorHandle, list[HeldJob]] = {one: [] for one in executors}
     rest: list[HeldJob] = []
-    for held in jobs:
-        task, left = held.job.task, capacities[held.mode]
+    for group in _group_by_request(jobs, executors[0]._durations):
+        task, left = group[0].job.task, capacities[group[0].mode]
         executor = max(executors, key=lambda one: (left[one].fits(task), -len(shares[one])))
         if only_fitting and not left[executor].fits(task):
-            rest.append(held)
+            rest += group
             continue
         left[executor].reserve(task)
-        shares[executor].append(held)
+        shares[executor] += group
     for executor, share in shares.items():
         if share:
             executor.deliver(share)
     return rest
+
+
+def _group_by_request(jobs: Sequence[HeldJob], durations: TaskDurations) -> list[list[HeldJob]]:
+    """Jobs one by one, in order; of those that are sent in requests, as many as one takes together."""
+    if not durations.request_sizes:
+        return [[held] for held in jobs]
+    groups: list[list[HeldJob]] = []
+    unfilled: dict[tuple[str, str], list[HeldJob]] = {}
+    for held in jobs:
+        pair = held.job.tenant, held.job.task
+        size = durations.request_sizes.get(pair, 0) if held.mode.is_handlers else 0
+        if size and 0 < len(unfilled.get(pair, ())) < size:
+            unfilled[pair].append(held)
+        else:
+            groups.append([held])
+            unfilled[pair] = groups[-1]
+    return groups
 
 
 def resident_bytes(pid: int) -> int:

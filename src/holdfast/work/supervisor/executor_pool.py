@@ -22,6 +22,7 @@ from ..messages import (
     JobStarted,
     Message,
     Pong,
+    RequestSize,
     Stop,
 )
 from ..start_locks import SharedStartLocks
@@ -79,8 +80,10 @@ class ExecutorPool:
         on_lost: Callable[[ExecutorHandle], None],
         on_ready: Callable[[], None],
         variables: Mapping[str, str] | None = None,
+        handler_slots: int = 0,
     ) -> None:
         self._names, self._threads, self._log = names, threads, log
+        self._handler_slots = handler_slots
         self._on_events, self._on_request, self._on_lost, self._on_ready = (
             on_events,
             on_request,
@@ -135,7 +138,8 @@ class ExecutorPool:
             was_killed = hello is None and -process.returncode in KILLS
             hello = self._set_error(hello or Hello(pid=process.pid, error=text))
             return StartResult(None, hello, was_killed=was_killed)
-        executor = ExecutorHandle(process, self._threads, self.durations, locks)
+        threads = max(self._threads, self._handler_slots)
+        executor = ExecutorHandle(process, threads, self.durations, locks)
         executor.attach(protocol.transport)
         self.error = ""
         self.on_hello(hello)
@@ -185,6 +189,8 @@ class ExecutorPool:
                     self._on_request(executor, message)
                 elif isinstance(message, Pong):
                     executor.on_pong(message)
+                elif isinstance(message, RequestSize):
+                    self.durations.request_sizes[message.tenant, message.task] = message.size
         if job_messages:
             self._on_events(executor, executor.apply_messages(job_messages))
         self._changed.set()
@@ -314,6 +320,16 @@ class ExecutorPool:
     def capacity(self, mode: ExecutionMode) -> Capacity:
         """How many jobs of an execution mode may be claimed now."""
         return total_capacity(self.durations, (executor.capacity(mode) for executor in self._executors))
+
+    def slow_slots(self, mode: ExecutionMode) -> dict[str, float]:
+        """How many slots of an execution mode each tenant has with jobs that are not short."""
+        now_s, found = monotonic_s(), dict[str, float]()
+        for held in self.held():
+            job, ran_s = held.job, now_s - held.started_s if held.started_s else 0.0
+            if held.mode == mode and self.durations.is_slow(job.task, ran_s):
+                slots = self.durations.slots_of(job.tenant, job.task)
+                found[job.tenant] = found.get(job.tenant, 0.0) + slots
+        return found
 
     def is_full(self) -> bool:
         """Whether jobs are held here, and no executor can take more."""

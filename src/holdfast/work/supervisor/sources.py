@@ -136,7 +136,7 @@ class JobSources:
         globs, taken = options.tasks or ("*",), set()
         for source, queue in zip(self.all, queues, strict=True):
             if queue.handlers:
-                source.handlers = handlers_mode(source.queue_index, options.threads)
+                source.handlers = handlers_mode(source.queue_index, options.handler_slots)
             known = {task: (id(source.connection), source.tenants, task) for task in queue.tasks}
             matching = [task for task in known if any(fnmatchcase(task, glob) for glob in globs)]
             chosen = [task for task in matching if known[task] not in taken]

@@ -63,7 +63,9 @@ def _executor_variables(options: WorkerOptions) -> dict[str, str]:
         # Bytecode compiled within a second of a change would be taken for current.
         variables["PYTHONDONTWRITEBYTECODE"] = "1"
     if options.handlers:
-        variables |= handler_variables(options.stores, options.runners, options.private_hosts)
+        variables |= handler_variables(
+            options.stores, options.runners, options.private_hosts, options.handler_slots
+        )
     return variables
 
 
@@ -88,6 +90,7 @@ class Supervisor:
             on_lost=self._on_executor_lost,
             on_ready=self._wake_claim_loops,
             variables=_executor_variables(options),
+            handler_slots=options.handler_slots if options.handlers else 0,
         )
         self._writer = AnswerWriter(log)
         self._metrics = WorkerMetrics(listen, self._pool.durations, self._counts) if listen else None
@@ -108,7 +111,7 @@ class Supervisor:
         self._warm_pairs: WarmPairs = OrderedDict()
         self._worker = new_worker(
             processes=options.processes,
-            threads=options.threads,
+            threads=options.at_once,
             health=options.health_file,
             now_ms=system_clock(),
         )
@@ -192,7 +195,7 @@ class Supervisor:
         if not await self._registry.register(wait_s=options.wait_s, stopping=self._stopping):
             return False
         most = f"..{options.most_processes}" if options.most_processes else ""
-        at_once = f"{options.processes}{most} × {options.threads} at once"
+        at_once = f"{options.processes}{most} × {options.at_once} at once"
         tasks = counted(len(self._sources.tasks), "task")
         WORKER.info("ready: %s on %s, %s", tasks, ", ".join(self._sources.stores), at_once)
         for isolation in dict.fromkeys(queue.isolation for queue in hello.queues if queue.handlers):
