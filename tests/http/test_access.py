@@ -435,3 +435,42 @@ def test_errors_of_the_store_do_not_tell_where_it_is(served, client, monkeypatch
     if path != "/healthz":
         assert b"(incident " in reply.body
         assert where in caplog.text
+
+
+def test_without_scope_data_a_client_gets_no_secrets(serve):
+    """Not as data, result or step, and not by a search or by SQL; with the scope it gets all of it."""
+    served = serve(token_always=True)
+    ask = served.connection.ask
+    (job_id,) = ask(c.Add(jobs=(c.NewJob(task="t", data='{"api_key":"k1","user":"u"}'),)))
+    (claimed,) = ask(c.Claim(tasks=("t",)))
+    hold = c.hold_of(claimed.job)
+    ask(c.Step(hold=hold, name="auth", result='"k2"'))
+    search = {"filter": {"archived": True}, "data": [{"path": "api_key", "value": "k1"}]}
+    tokens = {"reader": (Scope.READ,), "auditor": (Scope.READ, Scope.DATA)}
+    secrets = {name: served.token(name, *scopes) for name, scopes in tokens.items()}
+    steps = {}
+    for name, secret in secrets.items():
+        with served.client(secret) as client:
+            steps[name] = client.get(f"/v1/jobs/{job_id}/steps").body.decode()
+    ask(c.Answer(hold=hold, code=Code.OK, result='{"token":"k3","max_tokens":9}'))
+
+    found = {}
+    for name, secret in secrets.items():
+        with served.client(secret) as client:
+            data, result = (
+                client.get(f"/v1/jobs/{job_id}/{part}").body.decode() for part in ("data", "result")
+            )
+            texts = [data, steps[name], result]
+            page = client.post("/v1/queries/SearchJobs", search | {"redacted": False})
+            user = client.post("/v1/queries/SearchJobs", search | {"data": [{"path": "user", "value": "u"}]})
+            sql = client.post("/v1/queries/SelectJobs", {"text": "SELECT data FROM jobs"}).status
+            found[name] = (
+                [f"k{n}" in text for n, text in enumerate(texts, 1)],
+                len(page.json["reply"]["jobs"]),
+                sql,
+            )
+            assert len(user.json["reply"]["jobs"]) == 1
+            assert "hidden" in texts[0] or name == "auditor"
+            assert '"max_tokens":9' in texts[2]
+
+    assert found == {"reader": ([False] * 3, 0, 403), "auditor": ([True] * 3, 1, 200)}

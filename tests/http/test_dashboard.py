@@ -13,7 +13,7 @@ from holdfast.core import queries as q
 from holdfast.core.access import AUDIT_LOG, OPERATORS_LOG, Scope
 from holdfast.core.bounds import DAY_MS
 from holdfast.core.indexed import LogItem
-from holdfast.core.job import State
+from holdfast.core.job import Code, State
 from holdfast.core.limits import Limit
 from holdfast.core.managing import GetRetention
 from holdfast.core.schedule import Schedule
@@ -352,3 +352,24 @@ def test_data_that_is_nested_very_deeply_is_shown(served, client):
     assert (shown.status, whole.status) == (200, 200)
     assert [b"ann" in page.body for page in (shown, whole)] == [True, True]
     assert [b"hunter2" in page.body for page in (shown, whole)] == [False, True]
+
+
+def test_a_task_has_a_chart_and_percentiles_and_long_charts_have_dates(served):
+    """The list links to it; a month shows days, an hour the time of day."""
+    job_id = add(served)
+    (claimed,) = served.connection.ask(c.Claim(tasks=("resize",)))
+    served.connection.ask(c.Answer(hold=c.hold_of(claimed.job), code=Code.OK))
+    with served.client() as client:
+        tasks = client.get("/tasks").body.decode()
+        hour = client.get("/task?task=resize").body.decode()
+        month = client.get("/task?task=resize&span=month").body.decode()
+        every = client.get("/task").body.decode()
+
+    assert claimed.job.id == job_id
+    assert 'href="/task?task=resize"' in tasks
+    assert "Run p50 / p95 / p99" in tasks
+    assert "1 finished" in hour
+    assert "p99" in hour
+    assert re.search(r'class="tick"[^>]*>\d\d-\d\d<', month)
+    assert re.search(r'class="tick"[^>]*>\d\d:\d\d<', hour)
+    assert "All tasks" in every

@@ -1,11 +1,17 @@
 """The words of a search, as people and others type them."""
 
+import re
 import time
+from urllib.parse import urlencode
 
 import pytest
 
+from holdfast.core import commands as c
 from holdfast.core.errors import BadInput
+from holdfast.core.job import Code
 from holdfast.serve.dashboard.search import SEARCH_CHARS, read_search
+from holdfast.store.common.clock import system_clock
+from holdfast.store.memory.store import MemoryStore
 
 # Far more than a search takes, and far less than one that tries every way to part its words.
 SOON_S = 5.0
@@ -35,3 +41,39 @@ def test_a_search_has_a_limit():
 
     with pytest.raises(BadInput, match=r"search is '10,001 characters', and must be at most 10,000"):
         read_search("a" * (SEARCH_CHARS + 1))
+
+
+def test_jobs_are_found_by_error_priority_worker_and_time(serve):
+    """Live and archived ones; a wrong value is named."""
+    now = [system_clock()]
+    served = serve(lambda: MemoryStore(clock=lambda: now[0]))
+    ask = served.connection.ask
+
+    def add(**options):
+        (job_id,) = ask(c.Add(jobs=(c.NewJob(task="t", max_attempts=1, **options),)))
+        return job_id
+
+    failed, done, urgent = add(), add(), add(priority=900)
+    (claimed,) = ask(c.Claim(tasks=("t",), limit=1, priority=500))
+    ask(c.Answer(hold=c.hold_of(claimed.job), code=Code.FAILED, error="Connection timed OUT"))
+    (other,) = ask(c.Claim(tasks=("t",), limit=1, priority=500))
+    now[0] += 3 * 3_600_000
+    late = add()
+
+    def found(text):
+        with served.client() as client:
+            page = client.get("/jobs?" + urlencode({"q": text}))
+        assert page.status == 200, page
+        return {int(one) for one in re.findall(r'aria-label="Select job (\d+)"', page.body.decode())}
+
+    assert found("error:timed") == {failed}
+    assert found("priority:900") == {urgent}
+    assert found(f"worker:{other.job.owner} state:running") == {done}
+    assert found("since:2h") == {late}
+    assert found("until:2h") == {failed, done, urgent}
+    with served.client() as client:
+        page = client.get("/jobs?q=since:soon")
+        tabs = client.get("/jobs?q=data.x:1").body.decode()
+    assert page.status == 400
+    assert b"2h for two hours ago" in page.body
+    assert "<b>" not in tabs[tabs.index('class="tabs"') : tabs.index("</nav>", tabs.index('class="tabs"'))]

@@ -13,7 +13,10 @@ from holdfast.core.history import (
     TIERS,
     Bucket,
     GetHistory,
+    Slots,
     TaskEnds,
+    added_slots,
+    percentile_ms,
     summed,
 )
 from holdfast.core.job import Place, State
@@ -120,6 +123,36 @@ def test_tasks_beyond_those_that_a_bucket_lists_are_told_as_unlisted() -> None:
     assert len(listed) == NAMED_TASKS + 1
     assert listed[-1] == TaskEnds(finished=1 + 2 + 3)
     assert TIERS[0].grown(listed, [TaskEnds(task="t0", finished=9)])[-1] == TaskEnds(finished=6 + 4)
+
+
+def test_percentiles_tell_how_long_runs_waited_and_took(make_queue: MakeQueue, clock: MovedClock) -> None:
+    """Within a sixth, before and after upkeep has moved them; a task of which nothing ended has none."""
+    queue = make_queue()
+    for took_ms in (*[100] * 18, 5_000, 60_000):
+        queue.add("a", {})
+        clock.advance(1_000)
+        job = queue.next(["a"])
+        assert job is not None
+        clock.advance(took_ms)
+        job.done()
+
+    for _ in range(2):
+        found = queue.connection.ask(GetHistory(task="a", span_ms=3 * HOUR_MS, timings=True))
+        waits: Slots = ()
+        runs: Slots = ()
+        for ends in (ends for bucket in found for ends in bucket.tasks):
+            waits, runs = added_slots(waits, ends.waits), added_slots(runs, ends.runs)
+        for slots, share, wanted_ms in (
+            (waits, 0.5, 1_000),
+            (runs, 0.5, 100),
+            (runs, 0.95, 5_000),
+            (runs, 0.99, 60_000),
+        ):
+            ms = percentile_ms(slots, share)
+            assert ms is not None
+            assert wanted_ms * 5 / 6 <= ms <= wanted_ms * 6 / 5, (share, ms)
+        queue.connection.ask(c.Upkeep())
+    assert percentile_ms((), 0.5) is None
 
 
 def test_a_parent_counts_once(make_queue: MakeQueue) -> None:

@@ -108,7 +108,7 @@ def _screen_log(_grant: Grant, asked: Any) -> Any:
 def _screen_read_log(grant: Grant, asked: q.ReadLog) -> q.ReadLog:
     if asked.log in (OPERATORS_LOG, SESSIONS_LOG) and grant.tenant is not None:
         raise Forbidden(f"the log {asked.log} is for tokens of all tenants")
-    return asked
+    return _screen_data(grant, asked)  # type: ignore[no-any-return]
 
 
 def _screen_handler(grant: Grant, asked: h.SetHandler) -> h.SetHandler:
@@ -127,7 +127,17 @@ def _screen_answers(grant: Grant, asked: c.AnswerAll) -> c.AnswerAll:
 
 
 # What a client of any tenant may not say, refused or dropped.
+def sees_secrets(grant: Grant) -> bool:
+    """Whether data is shown whole: to workers, to clients that may change it, and with scope `data`."""
+    return any(scope in grant.scopes for scope in (Scope.DATA, Scope.WORK, Scope.MANAGE))
+
+
+def _screen_data(grant: Grant, asked: Any) -> Any:
+    return asked if sees_secrets(grant) else replace(asked, redacted=True)
+
+
 _SCREENS: dict[type, Callable[[Grant, Any], Any]] = {
+    **dict.fromkeys((q.GetData, q.GetSteps, q.LoadJobs, q.LoadFamilies, SearchJobs, c.Await), _screen_data),
     c.Answer: _screen_answer,
     c.AnswerAll: _screen_answers,
     c.Append: _screen_log,
@@ -272,7 +282,9 @@ RULES: dict[type, tuple[tuple[Scope, ...], Confine | None]] = {
     c.Await: (READ, _tenant),
     **dict.fromkeys((q.GetJob, q.GetData, q.GetSteps, q.LoadFamilies), (READ_OR_WORK, _tenant)),
     q.LoadJobs: (READ_OR_WORK, _load_jobs),
-    **dict.fromkeys((q.GetLog, q.Explain, q.ListChildren, q.SelectJobs, q.CountJobs), (READ, _tenant)),
+    **dict.fromkeys((q.GetLog, q.Explain, q.ListChildren, q.CountJobs), (READ, _tenant)),
+    # It can read all data.
+    q.SelectJobs: ((Scope.DATA, Scope.MANAGE), _tenant),
     **dict.fromkeys((q.ListJobs, SearchJobs), (READ, _list_jobs)),
     **dict.fromkeys((q.HasUnfinished, q.CountReady, q.ListWaiting), (READ_OR_WORK, _tenants)),
     **dict.fromkeys((q.ListLimits, q.ListSchedules), (READ, _tenant)),

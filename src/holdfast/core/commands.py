@@ -392,10 +392,14 @@ class TrimLog(Command, frozen=True, kw_only=True):
 
 
 class Await(Command, frozen=True, kw_only=True):
-    """Replies the job and its result once it has ended; None while it has not."""
+    """Replies the job and its result once it has ended; None while it has not.
+
+    `redacted`: the result without its secrets (`core.redaction`).
+    """
 
     job_id: int
     tenant: str | None = None
+    redacted: bool = False
 
 
 class Upkeep(Command, frozen=True, kw_only=True):

@@ -5,6 +5,7 @@
 Upkeep moves tallies into buckets; tallies not moved yet count as part of the last bucket.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
@@ -37,6 +38,23 @@ class TallyKey(NamedTuple):
 NO_PLACE = 0
 
 
+# How many values there were in each slot of time.
+Slots = tuple[tuple[int, int], ...]
+
+
+def percentile_ms(slots: Slots, share: float) -> int | None:
+    """About the duration that this share of the values does not exceed; None: there are no values."""
+    wanted = share * sum(number for _, number in slots)
+    for slot, number in slots:
+        wanted -= number
+        if wanted <= 0:
+            bits, half = divmod(slot, 2)
+            if slot < 4:
+                return slot
+            return ((2 + half) << (bits - 2)) + (1 << (bits - 2)) // 2
+    return None
+
+
 class TaskEnds(Record, frozen=True, kw_only=True):
     """How runs of a task ended. An empty task name stands for all tasks that the bucket does not list."""
 
@@ -47,6 +65,10 @@ class TaskEnds(Record, frozen=True, kw_only=True):
     cancelled: int = 0
     retried: int = 0
     run_ms: int = 0
+    # How many of the runs had waited, and took, how long: (slot, number) in order. A slot is twice the bits
+    # of the milliseconds, and 1 more if the second bit is set.
+    waits: Slots = ()
+    runs: Slots = ()
 
     @property
     def ended(self) -> int:
@@ -117,6 +139,8 @@ class GetHistory(Query, frozen=True, kw_only=True):
     tenant: str | None = None
     task: str | None = None
     span_ms: int = HOUR_MS
+    # Also how long runs waited and took: `TaskEnds.waits` and `runs`.
+    timings: bool = False
 
 
 def tier_for(span_ms: int, tenant: str | None) -> Tier:
@@ -131,11 +155,23 @@ def start_of(tier: Tier, at_ms: int) -> int:
 
 
 def ends_of(tallies: Mapping[TallyKey, int]) -> list[TaskEnds]:
-    """Group tallies by task."""
-    found: dict[tuple[str, str], dict[str, int]] = {}
+    """Group tallies by task. The kind `finished:8:13` has the slots of how long runs waited and took."""
+    found: dict[tuple[str, str], tuple[Counter[str], Counter[int], Counter[int]]] = {}
     for key, number in tallies.items():
-        found.setdefault((key.tenant, key.task), {})[key.kind] = number
-    return [TaskEnds(tenant=tenant, task=task, **numbers) for (tenant, task), numbers in found.items()]
+        numbers, waits, runs = found.setdefault((key.tenant, key.task), (Counter(), Counter(), Counter()))
+        kind, *slots = key.kind.split(":")
+        numbers[kind] += number
+        if slots:
+            waits[int(slots[0])] += number
+            runs[int(slots[1])] += number
+    return [
+        TaskEnds(tenant=tenant, task=task, **numbers, waits=_slots(waits), runs=_slots(runs))
+        for (tenant, task), (numbers, waits, runs) in found.items()
+    ]
+
+
+def _slots(counts: Mapping[int, int]) -> Slots:
+    return tuple(sorted((slot, number) for slot, number in counts.items() if number))
 
 
 def summed(parts: Iterable[TaskEnds], *, most: int = NAMED_TASKS) -> tuple[TaskEnds, ...]:
@@ -159,4 +195,16 @@ def _add(one: TaskEnds, other: TaskEnds) -> TaskEnds:
         cancelled=one.cancelled + other.cancelled,
         retried=one.retried + other.retried,
         run_ms=one.run_ms + other.run_ms,
+        waits=added_slots(one.waits, other.waits),
+        runs=added_slots(one.runs, other.runs),
     )
+
+
+def added_slots(one: Slots, other: Slots) -> Slots:
+    """The sums of two such counts."""
+    if not one or not other:
+        return one or other
+    sums = dict(one)
+    for slot, number in other:
+        sums[slot] = sums.get(slot, 0) + number
+    return _slots(sums)

@@ -146,6 +146,9 @@ _CHECKS: dict[str, _Check] = {
     "tenants": _names,
     "tasks": _names,
     "text": _text,
+    "error_text": _text,
+    "since_ms": _whole(0, bounds.MAX_TIME_MS),
+    "until_ms": _whole(0, bounds.MAX_TIME_MS),
     "worker": _check_worker,
     **dict.fromkeys(("jobs", "more", "ids", "answers", "items", "lines", "picks", "pairs"), _many),
 }

@@ -3,7 +3,7 @@
 The engine answers from one consistent snapshot of the store. The docstring of each query says what is
 replied; the types of the replies are in `core.replies`. `tenant` or `tasks` None: all; `handled`: only tasks
 with a handler in the store. If a query for certain jobs names a `tenant`, jobs of other tenants are not
-found.
+found. `redacted`: data is replied without its secrets (`core.redaction`).
 """
 
 from collections.abc import Awaitable, Callable, Sequence
@@ -107,6 +107,7 @@ class GetData(Query, frozen=True, kw_only=True):
 
     job_id: int
     tenant: str | None = None
+    redacted: bool = False
 
 
 class GetSteps(Query, frozen=True, kw_only=True):
@@ -114,6 +115,7 @@ class GetSteps(Query, frozen=True, kw_only=True):
 
     job_id: int
     tenant: str | None = None
+    redacted: bool = False
 
 
 class GetLog(Query, frozen=True, kw_only=True):
@@ -143,6 +145,7 @@ class LoadJobs(Query, frozen=True, kw_only=True):
     data: bool = False
     holder_of: NewJob | None = None
     tenant: str | None = None
+    redacted: bool = False
 
 
 class Loaded(Record, frozen=True, kw_only=True):
@@ -158,6 +161,7 @@ class LoadFamilies(Query, frozen=True, kw_only=True):
 
     job_ids: tuple[int, ...]
     tenant: str | None = None
+    redacted: bool = False
 
 
 class JobData(Record, frozen=True, kw_only=True):
@@ -450,6 +454,7 @@ class ReadLog(Query, frozen=True, kw_only=True):
     tenant: str = ""
     after: int = 0
     limit: int = 0
+    redacted: bool = False
 
 
 class LogRow(NamedTuple):

@@ -18,25 +18,35 @@ class DataMatch(NamedTuple):
 class SearchJobs(Query, frozen=True, kw_only=True):
     """Replies a `JobPage`: matching jobs, newest first, below the id `before`; 0: from the newest.
 
-    `data`: what the data must contain. The search stops after a limited time; the page says where to
-    continue.
+    `data`: what the data must contain, `redacted` without its secrets. `error_text`: what the last error must
+    contain, in any case. `owner` and `priority`: those of the job. `since_ms` and `until_ms`: when it was
+    added. The search stops after a limited time; the page says where to continue.
     """
 
     filter: JobFilter = JobFilter()
     before: int = 0
     limit: int = 50
     data: tuple[DataMatch, ...] = ()
+    redacted: bool = False
+    error_text: str = ""
+    owner: int = 0
+    priority: int | None = None
+    since_ms: int = 0
+    until_ms: int = 0
 
 
 class JobPage(Record, frozen=True, kw_only=True):
     """A page of jobs. The next page begins below `before`; 0: there are no more.
 
-    `is_cut`: the search reached its time limit, and there may be more matching jobs.
+    `is_cut`: the search reached its time limit, and there may be more matching jobs: it has searched those
+    added from `searched_ms` on, of all that were added from `oldest_ms` on.
     """
 
     jobs: tuple[Job, ...] = ()
     before: int = 0
     is_cut: bool = False
+    searched_ms: int = 0
+    oldest_ms: int = 0
 
 
 class ListTasks(PagedQuery, frozen=True, kw_only=True):

@@ -26,6 +26,7 @@ class Scope(StrEnum):
     READ = "read"
     MANAGE = "manage"
     HANDLERS = "handlers"
+    DATA = "data"
 
 
 class Token(Record, frozen=True, kw_only=True):

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from itertools import chain
 
 import msgspec
+from msgspec.structs import replace
 
 from ..core.bounds import MAX_INDEX
 from ..core.history import (
@@ -104,6 +105,8 @@ def _unmoved(txn: ReadTxn, tier: Tier, kept: list[Sequence[TaskEnds]]) -> Sequen
 
 
 def _wanted(query: GetHistory, ends: Sequence[TaskEnds]) -> Sequence[TaskEnds]:
+    if not query.timings:
+        ends = [replace(one, waits=(), runs=()) if one.runs else one for one in ends]
     if query.tenant is None and query.task is None:
         return ends
     return [

@@ -16,6 +16,7 @@ from ..core.job import WAITING, Body, Job, Place, State, Unreadable, marked, rea
 from ..core.kinds import HANDLED, LIMIT, PATTERNS, PAUSE, SCHEDULE, name_of
 from ..core.limits import Limit, is_pattern
 from ..core.managing import GetRetention
+from ..core.redaction import redact_body, redact_named
 from ..core.searching import ListTasks, SearchJobs
 from ..core.why import Facts, why
 from ..core.worker import runs_handlers, runs_task
@@ -72,7 +73,13 @@ def _get_job(txn: ReadTxn, query: q.GetJob) -> Job:
 
 def _get_data(txn: ReadTxn, query: q.GetData) -> Body:
     job = _find(txn, query)
-    return readable(job.id, "data", txn.bodies([job.id]).get(job.id))
+    found = readable(job.id, "data", txn.bodies([job.id]).get(job.id))
+    return redact_body(found) if query.redacted else found
+
+
+def _get_steps(txn: ReadTxn, query: q.GetSteps) -> dict[str, str]:
+    found = notes.steps(txn, _find(txn, query))
+    return {name: redact_named(name, text) for name, text in found.items()} if query.redacted else found
 
 
 def _explain(txn: ReadTxn, query: q.Explain) -> str:
@@ -127,15 +134,16 @@ def _load_jobs(txn: ReadTxn, query: q.LoadJobs) -> q.Loaded:
         jobs = jobs | txn.load([holder_id]) if holder_id else jobs
     if query.tenant is not None:
         jobs = {id: job for id, job in jobs.items() if job.tenant == query.tenant}
-    data = _bodies(txn, jobs) if query.data else {}
+    data = _bodies(txn, jobs, redacted=query.redacted) if query.data else {}
     return q.Loaded(jobs=jobs, data=data, holder_id=holder_id)
 
 
-def _bodies(txn: ReadTxn, job_ids: Collection[int]) -> dict[int, Body]:
+def _bodies(txn: ReadTxn, job_ids: Collection[int], *, redacted: bool) -> dict[int, Body]:
     """The data of jobs; damaged data as raw bytes."""
     found = txn.bodies(job_ids).items()
     bodies = {id: marked(body) for id, body in found}
-    return {id: bytes(body) if isinstance(body, Unreadable) else body for id, body in bodies.items()}
+    whole = {id: bytes(body) if isinstance(body, Unreadable) else body for id, body in bodies.items()}
+    return {id: redact_body(body) for id, body in whole.items()} if redacted else whole
 
 
 def _load_families(txn: ReadTxn, query: q.LoadFamilies) -> dict[int, q.Family]:
@@ -143,24 +151,26 @@ def _load_families(txn: ReadTxn, query: q.LoadFamilies) -> dict[int, q.Family]:
     loaded = {id: job for id, job in found.items() if query.tenant in (None, job.tenant)}
     jobs = [loaded[id] for id in query.job_ids if id in loaded]
     parents = {job.parent_id for job in jobs} & loaded.keys()
-    data = _bodies(txn, parents)
+    data = _bodies(txn, parents, redacted=query.redacted)
     known = {id: q.JobData(job=loaded[id], data=data.get(id, "{}")) for id in parents}
     return {
         job.id: q.Family(
             parent=known.get(job.parent_id),
-            children=tuple(_ended_children(txn, job.id)) if job.children.kept else (),
+            children=tuple(_ended_children(txn, job.id, redacted=query.redacted))
+            if job.children.kept
+            else (),
         )
         for job in jobs
     }
 
 
-def _ended_children(txn: ReadTxn, parent_id: int) -> list[q.JobData]:
+def _ended_children(txn: ReadTxn, parent_id: int, *, redacted: bool) -> list[q.JobData]:
     found: list[q.JobData] = []
     after = 0
     while page := txn.children(parent_id, place=Place.DONE, after=after, limit=PAGE_JOBS):
         after = page[-1].id
         ended = [child for child in page if child.ended != State.FAILED]
-        data = _bodies(txn, [child.id for child in ended])
+        data = _bodies(txn, [child.id for child in ended], redacted=redacted)
         found += [q.JobData(job=child, data=data.get(child.id, "{}")) for child in ended]
         if len(page) < PAGE_JOBS or len(found) >= PORT_CHILDREN:
             break
@@ -379,7 +389,7 @@ def _get_next_moment(txn: ReadTxn, _query: q.GetNextMoment) -> int | None:
 QUERIES: dict[type[q.Query], Callable[[ReadTxn, Any], Any]] = {
     q.GetJob: _get_job,
     q.GetData: _get_data,
-    q.GetSteps: lambda txn, query: notes.steps(txn, _find(txn, query)),
+    q.GetSteps: _get_steps,
     q.GetLog: lambda txn, query: notes.log(txn, _find(txn, query)),
     q.Explain: _explain,
     q.LoadJobs: _load_jobs,

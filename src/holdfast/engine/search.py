@@ -5,6 +5,7 @@ each is longer than the one before while that took little time. It ends when it 
 that it took; the reply says where to go on. So a page comes at once, also where one in a million matches.
 """
 
+from collections.abc import Sequence
 from itertools import islice
 
 import msgspec
@@ -13,6 +14,7 @@ from ..core import ids, rank
 from ..core.bounds import MINUTE_MS
 from ..core.job import Body, Job, Place, State
 from ..core.queries import CountJobs, CountKey, JobFilter
+from ..core.redaction import redact
 from ..core.searching import DataMatch, JobPage, ListTasks, SearchJobs, TaskState
 from ..store.common.clock import monotonic_s
 from ..store.contract import ReadTxn
@@ -39,30 +41,48 @@ _PLACES = {
 def search_jobs(txn: ReadTxn, query: SearchJobs) -> JobPage:
     """A page of jobs; see `SearchJobs`."""
     limit, before = max(query.limit, 1), query.before or ids.MAX_ID
+    if query.until_ms:
+        before = min(before, ids.first_at(query.until_ms))
     if (few := _few(txn, query.filter)) is not None:
-        found = [job for job in few if job.id < before and _matches(txn, job, query)][: limit + 1]
-        return _page(found, limit, reached=0)
+        found = [job for job in few if _first_id(query) < job.id < before]
+        return _page(_matching(txn, found, query)[: limit + 1], limit, reached=0)
     begun_s, found, span_ms = monotonic_s(), list[Job](), MINUTE_MS
     around = _around(query.filter)
-    while newest := txn.jobs(around, after=0, before=before, limit=1):
+    first = _first_id(query)
+    while newest := txn.jobs(around, after=first, before=before, limit=1):
         # Over a time without jobs, to the next one: behind it there may be very many, so begin with a minute.
         newest_ms = ids.ms_of(newest[0].id)
         span_ms = MINUTE_MS if newest_ms < ids.ms_of(before) - span_ms else span_ms
-        after = max(ids.first_at(newest_ms - span_ms) - 1, 0)
+        after = max(ids.first_at(newest_ms - span_ms) - 1, first)
         started_s = monotonic_s()
         page, before = _look(txn, query, after, before, limit + 1 - len(found))
         found += page
-        if len(found) > limit or before <= 1 or monotonic_s() - begun_s > SEARCH_S:
-            return _page(found, limit, reached=before if before > 1 else 0)
+        if len(found) > limit or before <= first + 1 or monotonic_s() - begun_s > SEARCH_S:
+            reached = before if before > first + 1 else 0
+            oldest = txn.jobs(around, after=first, limit=1) if reached else []
+            return _page(found, limit, reached=reached, oldest=oldest)
         span_ms = span_ms * LONGER if monotonic_s() - started_s < QUICK_S else span_ms
     return _page(found, limit, reached=0)
 
 
-def _page(found: list[Job], limit: int, *, reached: int) -> JobPage:
+def _first_id(query: SearchJobs) -> int:
+    """The id below all that a search may find."""
+    return max(ids.first_at(query.since_ms) - 1, 0) if query.since_ms else 0
+
+
+def _page(found: list[Job], limit: int, *, reached: int, oldest: Sequence[Job] = ()) -> JobPage:
     """The reply; `reached` is the id down to which was searched, 0: to the end."""
     if len(found) > limit:
         return JobPage(jobs=tuple(found[:limit]), before=found[limit - 1].id)
-    return JobPage(jobs=tuple(found), before=reached, is_cut=reached > 0)
+    if not reached:
+        return JobPage(jobs=tuple(found))
+    return JobPage(
+        jobs=tuple(found),
+        before=reached,
+        is_cut=True,
+        searched_ms=ids.ms_of(reached),
+        oldest_ms=ids.ms_of(oldest[0].id) if oldest else 0,
+    )
 
 
 def _few(txn: ReadTxn, wanted: JobFilter) -> list[Job] | None:
@@ -102,14 +122,13 @@ def _sum(counts: dict[CountKey, int], wanted: JobFilter, place: Place) -> int:
 
 def _look(txn: ReadTxn, query: SearchJobs, after: int, before: int, limit: int) -> tuple[list[Job], int]:
     """The jobs of a window that match, newest first, and the id down to which was searched."""
-    if not query.data:
+    if not (query.data or query.error_text or query.owner or query.priority is not None):
         return txn.jobs(query.filter, after=after, before=before, limit=limit), after + 1
     found: list[Job] = []
     begun_s = monotonic_s()
     while True:
         page = txn.jobs(query.filter, after=after, before=before, limit=BODIES)
-        bodies = txn.bodies([job.id for job in page]) if page else {}
-        found += [job for job in page if _has(bodies.get(job.id), query.data)]
+        found += _matching(txn, page, query)
         if len(page) < BODIES:
             return found[:limit], after + 1
         before = page[-1].id
@@ -117,18 +136,43 @@ def _look(txn: ReadTxn, query: SearchJobs, after: int, before: int, limit: int) 
             return found[:limit], before
 
 
-def _matches(txn: ReadTxn, job: Job, query: SearchJobs) -> bool:
-    return not query.data or _has(txn.bodies([job.id]).get(job.id), query.data)
+def _matching(txn: ReadTxn, jobs: Sequence[Job], query: SearchJobs) -> list[Job]:
+    """The jobs that match what a store does not filter by."""
+    text = query.error_text.lower()
+    found = [
+        job
+        for job in jobs
+        if (not query.owner or query.owner in _owners_of(job))
+        and query.priority in (None, job.priority)
+        and (not text or text in _error_of(job).lower())
+    ]
+    if not query.data or not found:
+        return found
+    bodies = txn.bodies([job.id for job in found])
+    return [job for job in found if _has(bodies.get(job.id), query.data, redacted=query.redacted)]
 
 
-def _has(body: Body | None, wanted: tuple[DataMatch, ...]) -> bool:
-    """Whether data has these texts at these paths."""
+def _owners_of(job: Job) -> set[int]:
+    """The processes that have claimed a job, as far as its record tells."""
+    return {job.owner, *(end.owner for end in (job.outcome, *job.errors) if end is not None)}
+
+
+def _error_of(job: Job) -> str:
+    """What is known of why a job failed, or of its last attempt."""
+    last = job.outcome if job.outcome and job.outcome.error else job.errors[-1] if job.errors else None
+    return f"{job.reason}\n{last.error if last else ''}"
+
+
+def _has(body: Body | None, wanted: tuple[DataMatch, ...], *, redacted: bool) -> bool:
+    """Whether data has these texts at these paths; `redacted`: a secret is not found by its value."""
     if not isinstance(body, str):
         return False
     try:
         value = msgspec.json.decode(body)
     except (msgspec.DecodeError, RecursionError):
         return False
+    if redacted:
+        value, _ = redact(value)
     return all(_text_at(value, path.split(".")) == text for path, text in wanted)
 
 

@@ -17,6 +17,7 @@ from typing import Any
 from ..core import commands as c
 from ..core.errors import Closed, StoreError
 from ..core.job import marked
+from ..core.redaction import redact_body
 from ..store.common.clock import monotonic_s
 from ..store.common.interrupts import ServiceThread, wake
 from ..store.contract import ReadTxn
@@ -294,7 +295,7 @@ def _find_ended(txn: ReadTxn, asked: Sequence[c.Await]) -> list[c.Ended | str | 
             found.append("gone")
         elif one.job_id in over:
             result = marked(results.get(job.id)) if job.has_result else None
-            found.append(c.Ended(job=job, result=result))
+            found.append(c.Ended(job=job, result=redact_body(result) if one.redacted else result))
         else:
             found.append(None)
     return found

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 
 from ..core import commands as c
 from ..core import queries as q
+from ..core import redaction
 from ..core.errors import BadInput, HoldfastError, StoreMissing, Unavailable
 from ..core.token import Token
 from ..engine.connection import Connection
@@ -46,6 +47,7 @@ class ServerApp:
     def __init__(self, options: Options, log: Callable[[str], None]) -> None:
         self._options, self._log = options, log
         self._open_addresses = options.beyond_loopback()
+        redaction.configure(options.hidden_words)
         if options.tls is not None:
             # Errors in its files are raised before anything is opened.
             options.tls.context()

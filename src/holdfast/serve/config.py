@@ -39,6 +39,7 @@ SETTINGS: dict[str, type | tuple[type, ...]] = {
     "max-body": str,
     "max-connections": int,
     "session-key": str,
+    "hidden-words": str,
 }
 # A shorter key could be guessed.
 SESSION_KEY_CHARS = 32
@@ -92,6 +93,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     max_connections: int = HTTP_CONNECTIONS
     # The key of the dashboard's sessions; "": one is made, and sessions end with the process.
     session_key: str = ""
+    # Words of keys whose values are hidden too, and with a minus shown; see `core.redaction`.
+    hidden_words: str = ""
 
     def beyond_loopback(self) -> list[tuple[str, ListenAddress]]:
         """The servers that other machines can reach."""

@@ -76,6 +76,12 @@ def _read_config(ctx: click.Context, _param: click.Parameter, path: str | None) 
 @_option(
     "--session-key", default="", metavar="SECRET", help="Share the dashboard's sessions between servers."
 )
+@_option(
+    "--hidden-words",
+    default="",
+    metavar="WORDS",
+    help='Words of keys whose values are hidden too; with a minus, shown: "pin, -session".',
+)
 @click.option("-v", "--verbose", count=True, help="Log finished jobs; -vv logs added and started jobs too.")
 @_option(
     "--log-format",
@@ -186,6 +192,7 @@ def _options(session: Session, said: dict[str, Any]) -> "Options":
         tls=_tls(said),
         rate=said["rate"],
         session_key=_session_key(said["session_key"]),
+        hidden_words=said["hidden_words"],
         **limits,
     )
 

@@ -11,7 +11,7 @@ from ..session import Session, settings
 if TYPE_CHECKING:
     from ...core.token import Token
 
-SCOPES = ("add", "work", "read", "manage", "handlers")
+SCOPES = ("add", "work", "read", "manage", "handlers", "data")
 COLUMNS = ("NAME", "TENANT", "SCOPES", "EXPIRES")
 
 

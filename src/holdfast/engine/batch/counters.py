@@ -21,8 +21,9 @@ class Counts(Struct, eq=False):
     """The differences of one transaction."""
 
     _changes: dict[tuple[Any, ...], int] = {}
-    # How many runs of a (tenant, task) ended how, and how long they took.
-    ends: dict[tuple[str, str, State | None], tuple[int, int]] = {}
+    # How many runs of a (tenant, task) ended how, by the slots (`slot_of`) of how long they waited and took,
+    # -1 if they never started; and how long they took together.
+    ends: dict[tuple[str, str, State | None, int, int], tuple[int, int]] = {}
     moved: Mapping[TallyKey, int] = {}
 
     def came(self, jobs: Iterable[Job]) -> None:
@@ -60,7 +61,7 @@ class Counts(Struct, eq=False):
         self, changed: Iterable[int], before: Mapping[int, Job], after: Mapping[int, Job | None]
     ) -> None:
         """Count jobs that changed, and tally those of their runs that ended."""
-        changes, ends = self._changes, self.ends
+        changes = self._changes
         done, running, paused = Place.DONE, Place.RUNNING, Place.PAUSED
         for job_id in changed:
             job, was = after[job_id], before[job_id] if job_id in before else None  # noqa: SIM401
@@ -71,25 +72,30 @@ class Counts(Struct, eq=False):
                 continue
             kind = _kind(job)
             changes[kind] = changes[kind] + 1 if kind in changes else 1
-            if was is not None and was.place is job.place:
-                continue
             if job.place is done:
-                key, ended_at = (job.tenant, job.task, job.ended), job.finished_at
-            elif job.place is paused:
-                # Its run ended, but it goes on after its children: it is counted when it has ended.
-                continue
-            elif was is not None and was.place is running and job.outcome is not was.outcome:
-                # It runs again: a repeat, or another attempt.
+                if was is None or was.place is not done:
+                    self._tally(job, was, job.ended, job.finished_at)
+            # A parent whose run ended goes on after its children: it is counted when it has ended.
+            elif was is not None and was.place is running and job.place not in (running, paused):
                 outcome = job.outcome
-                is_ok = outcome is not None and outcome.code is Code.OK
-                key = (job.tenant, job.task, State.FINISHED if is_ok else None)
-                ended_at = outcome.at if outcome is not None else 0
-            else:
-                continue
-            started_at = job.started_at
-            ran_ms = ended_at - started_at if 0 < started_at < ended_at else 0
-            count, run_ms = ends[key] if key in ends else (0, 0)  # noqa: SIM401
-            ends[key] = (count + 1, run_ms + ran_ms)
+                if outcome is not was.outcome:
+                    # It runs again: a repeat, or another attempt.
+                    is_ok = outcome is not None and outcome.code is Code.OK
+                    ended_at = outcome.at if outcome is not None else 0
+                    self._tally(job, was, State.FINISHED if is_ok else None, ended_at)
+
+    def _tally(self, job: Job, was: Job | None, ended: State | None, ended_at: int) -> None:
+        """Count a run that ended, with the time that it took and the slots of its times."""
+        started_at, ends = job.started_at, self.ends
+        ran_ms = ended_at - started_at if 0 < started_at < ended_at else 0
+        waited = ran = -1
+        if started_at:
+            due = job if was is None else was
+            waited = slot_of(max(started_at - (due.run_at or due.created_at), 0))
+            ran = slot_of(ran_ms)
+        key = (job.tenant, job.task, ended, waited, ran)
+        count, run_ms = ends[key] if key in ends else (0, 0)  # noqa: SIM401
+        ends[key] = (count + 1, run_ms + ran_ms)
 
     def move_tallies(self, tallies: Mapping[TallyKey, int]) -> None:
         """These tallies are in a bucket now."""
@@ -98,14 +104,20 @@ class Counts(Struct, eq=False):
     def take_tallies(self) -> dict[TallyKey, int]:
         """The differences of the tallies; the tallies start again."""
         taken = {key: -number for key, number in self.moved.items()} if self.moved else {}
-        for tenant, task, ended in self.ends:
-            count, run_ms = self.ends[tenant, task, ended]
-            kind, ran = _tally_keys(tenant, task, ended)
+        for end in self.ends:
+            count, run_ms = self.ends[end]
+            kind, ran = _tally_keys(*end)
             taken[kind] = taken[kind] + count if kind in taken else count
             if run_ms:
                 taken[ran] = taken[ran] + run_ms if ran in taken else run_ms
         self.ends, self.moved = {}, {}
         return taken
+
+
+def slot_of(ms: int) -> int:
+    """The slot of a duration: two for each power of two, so that a slot is at most half of its times wide."""
+    bits = ms.bit_length()
+    return bits * 2 + (ms >> (bits - 2) & 1) if bits > 1 else bits
 
 
 # None: it runs again, after an error or a retry.
@@ -124,9 +136,12 @@ def _key(kind: tuple[Any, ...]) -> CountKey:
 
 
 @lru_cache(maxsize=4096)
-def _tally_keys(tenant: str, task: str, ended: State | None) -> tuple[TallyKey, TallyKey]:
+def _tally_keys(
+    tenant: str, task: str, ended: State | None, waited: int, ran: int
+) -> tuple[TallyKey, TallyKey]:
     """What a run that ended so adds to: how often that was, and how long runs took."""
+    kind = _TALLIES[ended] if ran < 0 else f"{_TALLIES[ended]}:{waited}:{ran}"
     return (
-        TallyKey(tenant, task, NO_PLACE, _TALLIES[ended]),
+        TallyKey(tenant, task, NO_PLACE, kind),
         TallyKey(tenant, task, NO_PLACE, history.RUN_MS),
     )

@@ -12,6 +12,7 @@ from ...core.checks import check_body, check_key, check_name, check_whole
 from ...core.errors import NotFound
 from ...core.indexed import LogMark, Mark
 from ...core.kinds import LOG, LOG_ITEMS, LOG_KEYS, PROGRESS, log_table, name_of
+from ...core.redaction import redact_body
 from ...store.contract import ReadTxn
 from ..batch.batch import Batch
 from ..records import check_page, read_pair, scan_of
@@ -140,7 +141,10 @@ def read_log(txn: ReadTxn, query: q.ReadLog) -> q.LogPage:
         return q.LogPage(ends=ends)
     table = log_table(LOG_ITEMS, name_of(query.tenant, query.log))
     page = txn.scan(table, after=item_key(query.after), limit=query.limit)
-    return q.LogPage(ends=ends, items=tuple(q.LogRow(int(key), *_unpack(raw)) for key, raw in page))
+    items = [q.LogRow(int(key), *_unpack(raw)) for key, raw in page]
+    if query.redacted:
+        items = [one._replace(body=redact_body(one.body)) for one in items]
+    return q.LogPage(ends=ends, items=tuple(items))
 
 
 def item_key(at: int) -> str:

@@ -65,6 +65,7 @@ PAGES: dict[str, Act] = {
     "/jobs/{job_id}/data": job.data,
     "/jobs/{job_id}/edit": job.edit,
     "/tasks": tasks.tasks,
+    "/task": tasks.task,
     "/schedules": schedules.schedules,
     "/limits": limits.limits,
     "/workers": workers.workers,

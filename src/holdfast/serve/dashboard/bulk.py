@@ -9,7 +9,7 @@ from ...core.bounds import PAGE_JOBS
 from ...core.counting import counted
 from ...core.errors import BadInput, HoldfastError
 from ...core.job import Job, Place, State
-from ...core.searching import JobPage, SearchJobs
+from ...core.searching import JobPage
 from . import audit, parts
 from .actions import JOB_COMMANDS, done
 from .layout import form
@@ -44,11 +44,11 @@ async def bulk(view: View) -> PageOrResponse:
 
 async def _matching(view: View, search: JobSearch, most: int) -> tuple[list[int], bool]:
     """The ids of jobs that match, and whether there are more than `most`."""
-    wanted, before, ids = search.filter(view.tenant), 0, list[int]()
+    before, ids = 0, list[int]()
     if (job_id := search.job_id) is not None:
         return [job_id], False
     while len(ids) <= most:
-        asked = SearchJobs(filter=wanted, before=before, limit=PAGE_JOBS, data=search.data)
+        asked = await search.query(view, before=before, limit=PAGE_JOBS)
         page: JobPage = await view.ask(asked)
         ids += [job.id for job in page.jobs]
         before = page.before

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from ...core.bounds import DAY_MS
 from ...core.durations import iso
 from .markup import Markup, el
 from .parts import number
@@ -62,8 +63,10 @@ def _times(starts_ms: Sequence[int], step: float) -> list[Markup]:
     """Some of the times below the axis."""
     shown: list[Markup] = []
     every = max(len(starts_ms) // 6, 1)
+    # Beyond a day and a half the time of day alone would not tell which day is meant.
+    has_dates = len(starts_ms) > 1 and starts_ms[-1] - starts_ms[0] > 1.5 * DAY_MS
     for index in range(0, len(starts_ms), every):
-        text = iso(starts_ms[index])[11:16]
+        text = iso(starts_ms[index])[5:10] if has_dates else iso(starts_ms[index])[11:16]
         shown.append(
             el(
                 "text",
@@ -71,7 +74,7 @@ def _times(starts_ms: Sequence[int], step: float) -> list[Markup]:
                 x=f"{index * step:.1f}",
                 y=HEIGHT - 4,
                 class_="tick",
-                data_clock=starts_ms[index],
+                data_clock=None if has_dates else starts_ms[index],
             )
         )
     return shown

@@ -5,13 +5,14 @@ for them. What is large is cut, with a link to all of it.
 """
 
 import asyncio
-import re
 from typing import Any
 
 import msgspec
 
 from ...core.counting import counted
 from ...core.job import Body
+from ...core.redaction import HIDDEN, redact
+from ...core.redaction import redact_named as redact_named
 from .markup import Markup, el, join, user_text
 from .parts import number
 
@@ -21,54 +22,8 @@ SHOWN_CHARS = 20_000
 LARGE_CHARS = 100_000
 # Deeper values, and longer lists, are shown as text.
 DEPTH, ITEMS = 12, 200
-# Secrets are looked for down to this depth: each level takes two calls of the interpreter's stack.
-SEARCHED_DEPTH = 100
 # A browser lays out only those blocks of a very long text that are seen; each begins a line.
 BLOCK_CHARS = 20_000
-_SECRET = re.compile(
-    r"pass(word|wd|phrase)|secret|token|api_?key|authori[sz]ation|credential|private_?key|cookie",
-    re.IGNORECASE,
-)
-HIDDEN = "•••••• hidden"
-
-
-def is_secret(name: str) -> bool:
-    """Whether the value of a key is likely a secret."""
-    return _SECRET.search(name) is not None
-
-
-def redact(value: Any) -> tuple[Any, int]:
-    """A JSON value without its secrets, and how many there were. What is nested very deeply counts as one."""
-    hidden: list[None] = []
-    return _redact(value, 0, hidden), len(hidden)
-
-
-def _redact(value: Any, depth: int, hidden: list[None]) -> Any:
-    if not isinstance(value, dict | list):
-        return value
-    if depth >= SEARCHED_DEPTH:
-        hidden.append(None)
-        return HIDDEN
-    if isinstance(value, list):
-        # Most lists have plain values, perhaps millions: no call for each of these.
-        return [_redact(one, depth + 1, hidden) if type(one) in (dict, list) else one for one in value]
-    found = {}
-    for name, inner in value.items():
-        if is_secret(str(name)) and inner not in (None, "", [], {}):
-            hidden.append(None)
-            found[name] = HIDDEN
-        else:
-            found[name] = _redact(inner, depth + 1, hidden)
-    return found
-
-
-def redact_named(name: str, text: str) -> str:
-    """A JSON text without its secrets, or without itself if it has the name of one."""
-    try:
-        value, _ = redact({name: msgspec.json.decode(text)})
-    except (msgspec.DecodeError, RecursionError):
-        return HIDDEN
-    return msgspec.json.encode(value[name]).decode()
 
 
 class Shown(msgspec.Struct, frozen=True, kw_only=True):

@@ -4,16 +4,21 @@ A value with blanks is quoted. A word without a qualifier is an id if it is a nu
 """
 
 import re
+from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
 
+from ...core.bounds import MAX_PRIORITY
+from ...core.durations import duration_ms
 from ...core.errors import BadInput
+from ...core.ids import SYSIDS
 from ...core.job import Place, State
-from ...core.queries import JobFilter
-from ...core.searching import DataMatch
+from ...core.queries import JobFilter, ListWorkers
+from ...core.searching import DataMatch, SearchJobs
+from ...core.worker import Worker
 from .parts import qualifier
-from .view import read_job_id
+from .view import View, read_job_id
 
 # The tabs of the list of jobs: how each is called, and what of a filter it stands for.
 TABS: dict[str, dict[str, Any]] = {
@@ -27,8 +32,14 @@ TABS: dict[str, dict[str, Any]] = {
     "finished": {"state": State.FINISHED, "archived": True},
     "cancelled": {"state": State.CANCELLED, "archived": True},
 }
-WORDS = ("task", "state", "tenant", "domain", "id", "schedule", "parent")
-NEEDED = "task: state: tenant: domain: id: schedule: parent: or data.NAME: and a value"
+WORDS = (
+    *("task", "state", "tenant", "domain", "id", "schedule", "parent"),
+    *("error", "worker", "priority", "since", "until"),
+)
+NEEDED = (
+    "task: state: tenant: domain: id: schedule: parent: error: worker: priority: since: until: or data.NAME: "
+    "and a value"
+)
 # One group for all names after the first dot: a group for each would try every way to part them.
 _WORD = re.compile(r'\s*(?:([a-z]+(?:\.[^\s:"]+)?):)?(?:"((?:[^"\\]|\\.)*)"|(\S+))')
 SEARCH_CHARS = 10_000
@@ -70,10 +81,57 @@ class JobSearch(msgspec.Struct, frozen=True, kw_only=True):
             **TABS[self.tab],
         )
 
+    async def query(self, view: View, **paging: Any) -> SearchJobs:
+        """The query for a page of what matches."""
+        words, now_ms = self.words, view.now_ms
+        return SearchJobs(
+            filter=self.filter(view.tenant),
+            data=self.data,
+            error_text=words.get("error", ""),
+            owner=await _find_owner(view, words["worker"]) if "worker" in words else 0,
+            priority=_read_number("priority", words["priority"], MAX_PRIORITY)
+            if "priority" in words
+            else None,
+            since_ms=_read_moment("since", words.get("since"), now_ms),
+            until_ms=_read_moment("until", words.get("until"), now_ms),
+            **paging,
+        )
+
     @property
     def job_id(self) -> int | None:
         """The one job that was asked for by its id."""
         return read_job_id(self.words["id"]) if "id" in self.words else None
+
+
+async def _find_owner(view: View, text: str) -> int:
+    """The process that claims for a worker, by its number or by the worker's name."""
+    if text.isdigit():
+        return _read_number("worker", text, SYSIDS - 1)
+    workers: list[Worker] = await view.ask(ListWorkers(tenant=view.tenant, name=text))
+    if not workers or not workers[0].owner:
+        raise BadInput("worker", text, needed="the name of a worker that is registered, or a process number")
+    return workers[0].owner
+
+
+def _read_number(name: str, text: str, most: int) -> int:
+    if not text.isascii() or not text.isdigit() or len(text) > 9 or int(text) > most:
+        raise BadInput(name, text, needed=f"a number from 0 to {most:,}")
+    return int(text)
+
+
+def _read_moment(name: str, text: str | None, now_ms: int) -> int:
+    """A moment: a date, a date and a time, or how long ago it was; 0: none is given."""
+    if not text:
+        return 0
+    try:
+        if "-" in text:
+            at = datetime.fromisoformat(text)
+            return int((at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() * 1000)
+        return max(now_ms - duration_ms(text, name=name), 1)
+    except (ValueError, OverflowError):
+        raise BadInput(
+            name, text, needed="2026-01-31, 2026-01-31T12:00 (UTC), or 2h for two hours ago"
+        ) from None
 
 
 def read_search(text: str) -> JobSearch:

@@ -119,6 +119,7 @@ ABOUT: dict[str, str] = {
     "ran_ms": "How long the run took.",
     "rate": "Starts in a second.",
     "reason": "Why it ended so.",
+    "redacted": "Whether secrets in data are replaced; always for tokens without scope data, work or manage.",
     "repeat": "When the job runs again after it has finished, as job commands write it.",
     "result": "What the task returned: any JSON value.",
     "retention_ms": "How long ended jobs are kept in the archive.",

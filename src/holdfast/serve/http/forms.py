@@ -380,6 +380,7 @@ _TUPLES: dict[Any, tuple[str, tuple[str, ...]]] = {
     tuple[q.CountKey, int]: ("Count", ("of", "count")),
     tuple[q.CountKey, int, int]: ("CountFault", ("of", "kept", "found")),
     tuple[int, bool]: ("Appended", ("index", "is_new")),
+    tuple[int, int]: ("SlotCount", ("slot", "count")),
     tuple[str | None, str, Defaults]: ("TaskDefaults", ("tenant", "task", "defaults")),
     tuple[str, str, int]: ("Pick", ("tenant", "task", "most")),
     tuple[dict[str, str], list[str]]: ("Report", ("facts", "complaints")),

@@ -12,6 +12,7 @@ from ....core.bounds import MINUTE_MS
 from ....core.errors import Forbidden, HoldfastError, NotFound
 from ....core.job import Code, Job, Outcome, Place
 from ....core.notes import JobLog
+from ....core.redaction import HIDDEN
 from ....core.searching import JobPage, SearchJobs
 from ....core.worker import Worker
 from .. import json_view, parts
@@ -78,7 +79,7 @@ async def data(view: View) -> Response:
     found: Any = await view.ask(q.GetData(job_id=view.job_id))
     if found is None:
         raise NotFound("data of job", view.job_id)
-    if not view.can_manage and (await json_view.show(found)).hidden:
+    if not view.can_manage and (HIDDEN in str(found) or (await json_view.show(found)).hidden):
         raise Forbidden("the data has values that are hidden; a token with scope manage can download it")
     raw = found if isinstance(found, bytes) else found.encode()
     name = f'attachment; filename="job-{view.job_id}.{"bin" if isinstance(found, bytes) else "json"}"'

@@ -2,11 +2,15 @@
 
 from typing import Any
 
+from msgspec.structs import replace
+
 from ....core import queries as q
 from ....core import rules
+from ....core.durations import iso
 from ....core.errors import BadInput, NotFound
 from ....core.job import Job, Place, State
-from ....core.searching import JobPage, SearchJobs
+from ....core.searching import JobPage
+from ....store.common.clock import monotonic_s
 from .. import parts
 from ..layout import form
 from ..markup import Markup, el, join, user_text
@@ -15,6 +19,8 @@ from ..view import Page, PageOrResponse, View, read_job_id
 from . import rows
 
 PAGE = 50
+# How long a page searches on for jobs of which few match; then it says how far it came.
+SEARCH_S = 1.0
 LABELS = {
     "": "All live",
     "ready": "Ready",
@@ -44,6 +50,7 @@ async def jobs(view: View) -> PageOrResponse:
         parts.heading("Jobs"),
         _search_box(view, text),
         _tabs(view, search, _count(counts, search)),
+        _progress(view, found) if found.is_cut and found.jobs else None,
         _list(view, search, found),
     )
     return Page(title="Jobs", body=body, section="jobs")
@@ -61,10 +68,14 @@ async def find(view: View, search: JobSearch) -> JobPage:
         except NotFound:
             return JobPage()
     before = read_job_id(view.param("before") or "0")
-    wanted = search.filter(view.tenant)
-    asked = SearchJobs(filter=wanted, before=before, limit=PAGE, data=search.data)
-    found: JobPage = await view.ask(asked)
-    return found
+    begun_s, jobs = monotonic_s(), list[Job]()
+    while True:
+        asked = await search.query(view, before=before, limit=PAGE - len(jobs))
+        found: JobPage = await view.ask(asked)
+        jobs, before = [*jobs, *found.jobs], found.before
+        # In steps of a fraction of a second, between which other requests have their turn.
+        if not found.is_cut or len(jobs) >= PAGE or monotonic_s() - begun_s > SEARCH_S:
+            return replace(found, jobs=tuple(jobs))
 
 
 def _count(counts: list[tuple[q.CountKey, int]], search: JobSearch) -> dict[str, int]:
@@ -83,7 +94,7 @@ def _is_in(key: q.CountKey, how: dict[str, Any]) -> bool:
 
 
 def _search_box(view: View, text: str) -> Markup:
-    hint = "task:resize state:failed id:… domain:… data.user.id:42"
+    hint = "task:resize state:failed error:timeout since:2h data.user.id:42"
     return el(
         "form",
         el("label", "Search jobs", for_="q", class_="unseen"),
@@ -128,10 +139,19 @@ def _pages(view: View, search: JobSearch, found: JobPage) -> Markup:
     )
 
 
+def _progress(view: View, found: JobPage) -> Markup:
+    """How far a search came that has not looked through all jobs."""
+    span_ms = max(view.now_ms - found.oldest_ms, 1)
+    part = min((view.now_ms - found.searched_ms) / span_ms, 1.0) if found.oldest_ms else 0.0
+    text = (
+        f"Searched {part:.0%} of the time since the oldest job was added: back to {iso(found.searched_ms)}."
+    )
+    return join(parts.bar(part, f"Searched {part:.0%}"), el("p", text, class_="note", role="status"))
+
+
 def _list(view: View, search: JobSearch, found: JobPage) -> Markup:
     if not found.jobs and found.is_cut:
-        hint = "The search looked through the newest jobs and found none that match."
-        return join(parts.empty("Nothing yet", hint), _pages(view, search, found))
+        return join(parts.empty("Nothing yet", _progress(view, found)), _pages(view, search, found))
     if not found.jobs:
         return parts.empty("No jobs here", "No job matches. Try another state, or fewer words.")
     table = parts.table(

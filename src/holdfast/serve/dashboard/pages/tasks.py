@@ -6,11 +6,12 @@ from ....core.history import Bucket, GetHistory, TaskEnds
 from ....core.searching import ListTasks, TaskState
 from .. import parts
 from ..layout import form
-from ..markup import Markup, el, join
+from ..markup import Markup, el, join, user_text
 from ..view import Page, View
 from . import history, rows
 
-NUMBERS = ("Waiting", "Scheduled", "Running", "Failed", "Ended/h", "Failed share", "Mean run")
+WAIT, RUN = "Wait p50 / p95 / p99", "Run p50 / p95 / p99"
+NUMBERS = ("Waiting", "Scheduled", "Running", "Failed", "Ended/h", "Failed share", WAIT, RUN)
 
 
 async def tasks(view: View) -> Page:
@@ -20,8 +21,8 @@ async def tasks(view: View) -> Page:
     )
     found, following = await rows.page(view, asked)
     pauses: list[q.Paused] = await view.ask(q.ListPauses(tenant=view.tenant))
-    buckets = await view.ask(GetHistory(tenant=view.tenant, span_ms=HOUR_MS))
-    lead = "Rate, failed share and mean run are of the last hour." if found else None
+    buckets = await view.ask(GetHistory(tenant=view.tenant, span_ms=HOUR_MS, timings=True))
+    lead = "Rate, failed share and percentiles are of the last hour." if found else None
     body = join(
         parts.heading("Tasks", lead=lead),
         _table(view, found, pauses, buckets),
@@ -29,6 +30,22 @@ async def tasks(view: View) -> Page:
         rows.turn(view, "/tasks", following, after="after_task", after_tenant="after_tenant"),
     )
     return Page(title="Tasks", body=body, section="tasks")
+
+
+async def task(view: View) -> Page:
+    """How the runs of a task, or of all, ended over time, and how long they waited and took."""
+    name = view.param("task")
+    jobs = view.url("/jobs", q=parts.qualifier("task", name) if name else None)
+    body = join(
+        el("p", el("a", "Tasks", href=view.url("/tasks")), class_="path"),
+        parts.heading(user_text(name) if name else "All tasks", el("a", "Jobs", href=jobs, class_="button")),
+        await history.card(view, "/task", name or None),
+    )
+    return Page(title=f"Task {name}" if name else "All tasks", body=body, section="tasks")
+
+
+def _chart(view: View, one: TaskState) -> str:
+    return view.url("/task", task=one.task, tenant=parts.pinned(view, one.tenant))
 
 
 def _table(
@@ -46,7 +63,7 @@ def _table(
         listed.append(_row(view, one, pauses, known, "" if is_complete else "≥ "))
     head = ("Task", "Waiting", "Oldest waits", "Scheduled", "Running", "Failed")
     return parts.table(
-        (*head, "Ended/h", "Failed share", "Mean run", ""), listed, caption="Tasks", right=NUMBERS
+        (*head, "Ended/h", "Failed share", WAIT, RUN, ""), listed, caption="Tasks", right=NUMBERS
     )
 
 
@@ -59,6 +76,8 @@ def _row(
         parts.task_link(view, one.task, one.tenant),
         parts.tenant_note(one.tenant),
         [rows.pause_badge(pause) for pause in paused],
+        " ",
+        el("a", "chart", href=_chart(view, one), class_="note", aria_label=f"Chart of {one.task}"),
     )
     failed = el("a", parts.number(one.failed), href=_failed(view, one)) if one.failed else "0"
     return (
@@ -73,15 +92,16 @@ def _row(
     )
 
 
-def _ended(ends: TaskEnds | None, least: str) -> tuple[str, str, str]:
-    """How many runs ended, the share that failed, and their mean time."""
+def _ended(ends: TaskEnds | None, least: str) -> tuple[str, ...]:
+    """How many runs ended, the share that failed, and how long they waited and took."""
     if ends is None:
-        return "not known", "not known", "not known"
+        return ("not known",) * 4
     runs = ends.finished + ends.failed + ends.retried
     return (
         least + parts.number(ends.finished + ends.failed + ends.cancelled),
         f"{(ends.failed + ends.retried) / runs:.1%}" if runs else "–",
-        parts.span(ends.run_ms // runs) if runs else "–",
+        history.percentile_text(ends.waits),
+        history.percentile_text(ends.runs),
     )
 
 
