@@ -355,23 +355,25 @@ async def _children(view: View, parent: Job) -> list[Job]:
     return sorted(found, key=lambda one: one.id)
 
 
+def _data_field(view: View, body: Any) -> Markup:
+    """The data of a job, to be edited."""
+    if isinstance(body, bytes) or (body is not None and len(body) > json_view.SHOWN_CHARS * 10):
+        return el("p", "Data that is bytes, or very large, cannot be edited here.", class_="note")
+    text = view.typed("data", body or "{}")
+    return join(
+        el("label", "Data, JSON", for_="data"),
+        el("textarea", text, id="data", name="data", rows="16", spellcheck="false", class_="mono"),
+    )
+
+
 async def edit(view: View) -> Page:
     """The form that changes a job, and puts it back in the queue if it has failed. Secrets are shown."""
     if not view.can_manage:
         raise Forbidden("to edit a job needs a token with scope manage")
     found: Job = await view.ask(q.GetJob(job_id=view.job_id))
     rules.check_offered(found, "edit")
-    body: Any = await _or_none(view, q.GetData(job_id=view.job_id))
-    if isinstance(body, bytes) or (body is not None and len(body) > json_view.SHOWN_CHARS * 10):
-        field = el("p", "Data that is bytes, or very large, cannot be edited here.", class_="note")
-    else:
-        text = view.typed("data", body or "{}")
-        field = join(
-            el("label", "Data, JSON", for_="data"),
-            el("textarea", text, id="data", name="data", rows="16", spellcheck="false", class_="mono"),
-        )
     inside = join(
-        field,
+        _data_field(view, await _or_none(view, q.GetData(job_id=view.job_id))),
         el("label", "Priority, 0 to 1000", for_="priority"),
         el(
             "input",

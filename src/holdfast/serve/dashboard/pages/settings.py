@@ -118,14 +118,7 @@ async def _retention(view: View) -> Markup:
         view,
         "/settings/retention",
         el("label", "Keep ended jobs for, such as 7d; 0: not at all", for_="retention"),
-        el(
-            "input",
-            id="retention",
-            name="retention",
-            required=True,
-            value=view.typed("retention", _text_of(kept_ms)),
-            maxlength="32",
-        ),
+        _duration_field("retention", view.typed("retention", _text_of(kept_ms))),
         parts.button("Set retention", kind="primary"),
         class_="fields",
         data_confirm="Change how long ended jobs are kept, for all tenants?",
@@ -134,15 +127,7 @@ async def _retention(view: View) -> Markup:
         view,
         "/settings/purge",
         el("label", "Delete finished and cancelled jobs that ended more than this ago", for_="older"),
-        el(
-            "input",
-            id="older",
-            name="older",
-            required=True,
-            placeholder="12h",
-            maxlength="32",
-            value=view.typed("older", None),
-        ),
+        _duration_field("older", view.typed("older", None), placeholder="12h"),
         parts.button("Delete", kind="danger"),
         class_="fields",
         data_confirm="Delete old jobs?",
@@ -154,6 +139,10 @@ async def _retention(view: View) -> Markup:
         keeps if view.can_manage and view.grant.tenant is None else None,
         purge if view.can_manage else None,
     )
+
+
+def _duration_field(name: str, value: Any, **more: str) -> Markup:
+    return el("input", id=name, name=name, required=True, value=value, maxlength="32", **more)
 
 
 def _text_of(ms: int) -> str:
