@@ -213,7 +213,7 @@ def test_a_newer_store_is_refused(shell, words):
     """With the version that it needs."""
     shell.add("a")
     with sqlite3.connect(shell.file) as database:
-        database.execute("UPDATE holdfast_schema SET version = 999")
+        database.execute("UPDATE holdfast_schema SET version = 999, oldest = 999")
     database.close()
     before = shell.file.read_bytes()
 

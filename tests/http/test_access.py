@@ -299,7 +299,7 @@ def test_where_the_store_is_is_told_to_no_client_without_a_token(guarded, monkey
     monkeypatch.setattr(guarded.connection, "ask_async", away)
     form = {"Content-Type": "application/x-www-form-urlencoded"}
     with guarded.client() as client, guarded.client(secret) as guessing:
-        replies = [client.get("/healthz"), guessing.get("/v1/jobs"), guessing.get("/")]
+        replies = [client.get("/readyz"), guessing.get("/v1/jobs"), guessing.get("/")]
         replies.append(client.ask("POST", "/sign-in", f"token={secret}".encode(), form))
 
     assert [reply.status for reply in replies] == [503] * 4
@@ -418,7 +418,7 @@ def test_a_new_token_is_for_one_tenant_unless_it_is_asked_to_be_for_all(guarded)
     assert made == ["", "acme", None]
 
 
-@pytest.mark.parametrize("path", ["/v1/counts", "/v1/jobs/5", "/", "/healthz", "/metrics"])
+@pytest.mark.parametrize("path", ["/v1/counts", "/v1/jobs/5", "/", "/readyz", "/metrics"])
 def test_errors_of_the_store_do_not_tell_where_it_is(served, client, monkeypatch, caplog, path):
     """The client gets a number; the log has the address."""
     where = "10.9.8.7"
@@ -432,7 +432,7 @@ def test_errors_of_the_store_do_not_tell_where_it_is(served, client, monkeypatch
 
     assert reply.status == 503
     assert where not in repr(reply.headers) + reply.body.decode()
-    if path != "/healthz":
+    if path != "/readyz":
         assert b"(incident " in reply.body
         assert where in caplog.text
 

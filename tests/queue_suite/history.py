@@ -235,7 +235,7 @@ def test_failed_jobs_are_found_behind_others(
 
 
 def test_tasks_tell_since_when_their_first_job_waits(make_queue: MakeQueue, clock: MovedClock) -> None:
-    """Of each tenant's task, those with the most waiting jobs first."""
+    """Of each tenant's task, by name."""
     queue = make_queue()
     due_ms = clock()
     queue.add("a", {})
@@ -247,7 +247,7 @@ def test_tasks_tell_since_when_their_first_job_waits(make_queue: MakeQueue, cloc
 
     found = queue.connection.ask(ListTasks())
 
-    assert [(one.task, one.waiting + one.scheduled) for one in found] == [("b", 2), ("a", 1)]
+    assert [(one.task, one.waiting + one.scheduled) for one in found] == [("a", 1), ("b", 2)]
     assert {one.task: one.first_due_at for one in found} == {"b": due_ms + 5_000, "a": due_ms}
     assert len(queue.connection.ask(ListTasks(limit=1))) == 1
 

@@ -55,6 +55,12 @@ class Dispatcher(ModeDispatcher):
     def held(self):
         return []
 
+    def slots(self):
+        return 2 * AT_ONCE, {}
+
+    def in_requests(self, pick):
+        return pick
+
     def dispatch(self, jobs):
         raise AssertionError(jobs)
 

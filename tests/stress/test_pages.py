@@ -95,6 +95,8 @@ def pages(served: Served) -> list[str]:
         for wanted in (JobFilter(), JobFilter(state=State.FAILED), JobFilter(archived=True))
     ]
     found = [path.format(job_id=id) for path in PAGES for id in (newest if "{" in path else newest[:1])]
+    # A job that has finished cannot be edited.
+    found.remove(f"/jobs/{newest[2]}/edit")
     found += [f"/jobs?q={words}" for words in SEARCHES]
     found += [f"/jobs?before={newest[0]}", f"/jobs?q=state:finished&before={newest[2]}"]
     return [*found, "/?span=day", "/?span=month", "/metrics"]

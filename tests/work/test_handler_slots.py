@@ -90,6 +90,22 @@ def test_jobs_of_one_tenant_that_wait_leave_slots_for_others(bench, server):
         assert made.seen.count(("/wait", 1)) == 12
 
 
+def test_jobs_that_wait_behind_one_of_their_task_hold_up_no_other_tenant(bench):
+    """They are one batch in a thread; taken back, they are dropped while the first one sleeps."""
+    with closing(holdfast.connect(bench.store, tenant="other")) as other:
+        bench.queue.handlers.set("nap", "import time; time.sleep(600)", lang="python")
+        other.handlers.set("go", "return data", lang="python")
+        bench.queue.add_many([("nap", n) for n in range(4)])
+        worker = bench.start("--handlers", "--store", bench.store, name="")
+        bench.wait_for(lambda: bench.queue.counts().get("nap", {}).get("RUNNING"))
+
+        for n in range(3):
+            assert other.add("go", n).result(wait=60) == n
+
+        worker.kill()
+        worker.communicate(timeout=60)
+
+
 def test_a_tenant_gets_its_share_of_slots_for_slow_tasks():
     """Short jobs are not limited: they give their slots back at once."""
     shares = TenantShares()

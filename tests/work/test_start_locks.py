@@ -19,6 +19,7 @@ def test_a_job_starts_or_is_taken_back():
 
     assert (theirs.try_lock(1), ours.try_lock(1)) == (True, False)
     assert (ours.try_lock(2), theirs.try_lock(2)) == (True, False)
+    assert [theirs.is_taken(number) for number in (1, 2, 3)] == [False, True, False]
     ours.forget(2)
     assert not ours.try_lock(2)
     ours.close()

@@ -45,6 +45,12 @@ class StartLocks:
             return False
         return True
 
+    def is_taken(self, number: int) -> bool:
+        """Whether the other process has the job of this number."""
+        found = fcntl.fcntl(self._fd, fcntl.F_OFD_GETLK, _pack_lock(number))
+        kind: int = _FLOCK.unpack(found)[0 if sys.platform == "linux" else 3]
+        return kind != fcntl.F_UNLCK
+
 
 class SharedStartLocks(StartLocks):
     """The locks of a supervisor, with the descriptor that its executor inherits."""

@@ -164,7 +164,8 @@ class Executor:
                 job._lease.check_record(message.job)
                 self._contexts.cancel((message.queue_index, message.job.id))
         elif isinstance(message, Ping):
-            self._sender.send([self._make_pong()])
+            dropped = self._contexts.drop_taken(self._locks.is_taken)
+            self._sender.send([self._make_pong(), *([make_returned(dropped)] if dropped else [])])
 
     def _on_run_jobs(self, message: RunJobs) -> None:
         queue_index, numbered = message.queue_index, enumerate(message.jobs, message.first_number)

@@ -30,6 +30,8 @@ class HandlerContexts:
         self._start_jobs, self._make_message = start_jobs, make_message
         self._runner: HandlerRunner | None = None
         self.stored: dict[int, StoredHandlers] = {}
+        # The jobs of each batch that runs now and that have not started.
+        self._unstarted: list[dict[Key, BufferedJob]] = []
         self._stopping = threading.Event()
 
     def open(self, queue: Any, queue_index: int) -> None:
@@ -56,9 +58,13 @@ class HandlerContexts:
                 unsent.append(make_returned([unstarted.pop(item.key)]))
             unstarted[item.key] = item
         running: dict[Key, ClaimedJob] = {}
+        self._unstarted.append(unstarted)
 
         def start(key: Key) -> ClaimedJob | None:
-            item = unstarted.pop(key)
+            item = unstarted.pop(key, None)
+            if item is None:
+                # `drop_taken` has dropped it.
+                return None
             unsent.extend(_new_size(item))
             started = self._start_jobs([item], unsent)
             if not started:
@@ -75,6 +81,20 @@ class HandlerContexts:
             # Of the store, or ours: started jobs get it, the others are returned.
             _end_running(running, end, error)
             unsent.append(make_returned(unstarted.values()))
+        finally:
+            self._unstarted.remove(unstarted)
+
+    def drop_taken(self, is_taken: Callable[[int], bool]) -> list[BufferedJob]:
+        """Remove and return the jobs of batches that the supervisor has taken back. In any thread.
+
+        They wait behind a job of the same task. Until they are dropped, the supervisor sends no other jobs.
+        """
+        dropped = []
+        for unstarted in list(self._unstarted):
+            for key, item in list(unstarted.items()):
+                if is_taken(item.number) and unstarted.pop(key, None) is not None:
+                    dropped.append(item)
+        return dropped
 
     def cancel(self, key: Key) -> None:
         """End a job that runs in a context."""

@@ -77,7 +77,7 @@ def _row(
         parts.tenant_note(one.tenant),
         [rows.pause_badge(pause) for pause in paused],
         " ",
-        el("a", "chart", href=_chart(view, one), class_="note", aria_label=f"Chart of {one.task}"),
+        el("a", "chart", href=_chart(view, one), class_="note", aria_label=f"chart of {one.task}"),
     )
     failed = el("a", parts.number(one.failed), href=_failed(view, one)) if one.failed else "0"
     return (
