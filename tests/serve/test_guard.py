@@ -224,3 +224,37 @@ def test_code_is_uploaded_over_loopback_only_where_nothing_confines_it(connectio
         assert confine(grant, url) == url
         with pytest.raises(Forbidden, match=reason) if refused else nullcontext():
             confine(grant, python)
+
+
+def test_a_known_token_does_not_wait_for_a_store_that_hangs(connection, clock, monkeypatch):
+    """A second at most; clients that ask meanwhile share one lookup."""
+    guard = Guard(connection, clock=clock)
+    assert admit(guard, SECRET)
+    asked = []
+
+    async def hang(question, **_options):
+        asked.append(question)
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(connection, "ask_async", hang)
+    monkeypatch.setattr("holdfast.serve.guard.LOOKUP_S", 0.01)
+    clock.now_s += 2
+
+    async def admit_all():
+        return await asyncio.gather(*(guard.admit(SECRET, loopback=False) for _ in range(10)))
+
+    assert len(asyncio.run(admit_all())) == 10
+    assert len(asked) == 1
+
+
+def test_what_shows_secrets_at_the_port_needs_more_than_read(connection):
+    """`QueryJob` and `Query` are not redacted."""
+    port = PortGuard(Guard(connection), tenant="a", loopback=False)
+
+    def allowed(*scopes):
+        grant = Grant(tenant="a", scopes=scopes, name="t")
+        return [verb for verb in ("QueryJob", "Query") if port._is_allowed(grant, verb)]
+
+    assert allowed(Scope.READ, Scope.ADD) == []
+    assert allowed(Scope.WORK) == ["QueryJob"]
+    assert allowed(Scope.DATA) == allowed(Scope.MANAGE) == ["QueryJob", "Query"]

@@ -180,7 +180,7 @@ def test_an_address_beyond_loopback_needs_a_token_in_the_store(tmp_path):
 
 def test_beyond_loopback_each_request_shows_a_token(tmp_path):
     """For the port's tenant, with the scope of the command; pipelined requests too, in order."""
-    own = holdfast(tmp_path, "token", "create", "own", "--tenant", "a", "--scope", "add", "--scope", "read")
+    own = holdfast(tmp_path, "token", "create", "own", "--tenant", "a", "--scope", "add", "--scope", "data")
     worker = holdfast(tmp_path, "token", "create", "worker", "--all-tenants", "--scope", "work")
     other = holdfast(tmp_path, "token", "create", "other", "--tenant", "b")
     words = ("--bedrock", "0.0.0.0:0", "--bedrock-tenant", "a")

@@ -36,6 +36,8 @@ from .sysid import TakeSysid
 _LARGE_NUMBER = re.compile(
     r"(?<![\d.])(?<![eE][+-])(?<![eE])-?(?:\d[\d.]*+[eE]\+?\d{3,}+|\d{300}[\d.]*+(?:[eE][+-]?\d++)?)"
 )
+# Few numbers are like those, and these are found ten times as fast.
+_EXPONENT, _MANY_DIGITS = re.compile(r"[eE]\+?[0-9]{3}"), re.compile(r"[0-9](?<![0-9][0-9])[0-9]{299}")
 # Python reads no longer whole numbers unless it is told to; a sign counts as a digit.
 INT_DIGITS = 4_300
 _TRACEPARENT = re.compile("00-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}")
@@ -114,7 +116,7 @@ def check_numbers(what: str, text: str) -> None:
 
     Makes no objects of the JSON, which may have millions of values.
     """
-    if _LARGE_NUMBER.search(text) is None:
+    if _EXPONENT.search(text) is None and _MANY_DIGITS.search(text) is None:
         return
     plain = text.replace("\\\\", "").replace('\\"', "") if "\\" in text else text
     quotes = last = 0

@@ -30,6 +30,8 @@ log = logging.getLogger("holdfast.serve")
 E = TypeVar("E", bound=BaseException)
 
 GRACE_S = 30.0
+# How long a client whose token was valid waits for the store to say that it still is.
+LOOKUP_S = 1.0
 # Wrong secrets that an address may send in a minute. A client whose token is known is served all the same.
 WRONG_SECRETS, WRONG_SECRETS_S = 20, 60.0
 # Names that are remembered, known or not; and clients whose rate is.
@@ -78,6 +80,8 @@ class Guard:
         self._wrong = Rates(WRONG_SECRETS / WRONG_SECRETS_S, burst_s=WRONG_SECRETS_S)
         self._known: dict[str, Known] = {}
         self._lookups = asyncio.Semaphore(LOOKUPS)
+        # By name the lookup that is under way.
+        self._reading: dict[str, asyncio.Future[Known]] = {}
 
     async def admit(self, secret: str | None, *, loopback: bool, peer: str = "") -> Grant:
         """What a client may do; raises `Unauthenticated` or `RateLimited`.
@@ -119,13 +123,29 @@ class Guard:
         """The token of a name, or None, as of at most `FRESH_S` ago; and the time by the store's clock."""
         known = self._known.get(name)
         if known is None or self._clock() - known.read_s >= FRESH_S:
-            known = await self._read(name)
+            known = await self._renew(name, known)
         return known.token, known.now_ms + int((self._clock() - known.read_s) * 1000)
 
     def spend(self, grant: Grant, *, loopback: bool, peer: str) -> None:
         """Count a request of a client; raises `RateLimited`."""
         if self._rates is not None and (grant.name or not loopback):
             self._rates.spend(grant.name or _network_of(peer), self._clock())
+
+    async def _renew(self, name: str, known: Known | None) -> Known:
+        """The token of a name as it is; as it was, if the store does not answer soon and that still holds."""
+        reading = self._reading.get(name)
+        if reading is None:
+            reading = self._reading[name] = asyncio.ensure_future(self._read(name))
+            reading.add_done_callback(lambda done: self._end_reading(name, done))
+        has_grace = known is not None and self._clock() - known.read_s < GRACE_S
+        await asyncio.wait((reading,), timeout=LOOKUP_S if has_grace else None)
+        return known if known is not None and not reading.done() else reading.result()
+
+    def _end_reading(self, name: str, done: "asyncio.Future[Known]") -> None:
+        self._reading.pop(name, None)
+        if not done.cancelled():
+            # Its clients may have gone on without it.
+            done.exception()
 
     async def _read(self, name: str) -> Known:
         async with self._lookups:

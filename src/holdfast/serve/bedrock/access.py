@@ -1,6 +1,6 @@
 """Access control of the job-command port by the `token` header."""
 
-from ...core.access import ADD, MANAGE, READ, WORK, Grant, Scope
+from ...core.access import ADD, MANAGE, WORK, Grant, Scope
 from ...core.errors import RateLimited, StoreError, Unauthenticated
 from ..guard import Guard, incidents, is_loopback_name
 from .parameters import Headers, PortRefusal
@@ -14,7 +14,9 @@ UNREACHABLE = "502 The store cannot be reached"
 _SCOPES: dict[str, tuple[Scope, ...]] = {
     **dict.fromkeys(("createjob", "createjobs"), ADD),
     **dict.fromkeys(("getjob", "getjobs", "finishjob", "retryjob", "failjob"), WORK),
-    **dict.fromkeys(("queryjob", "query"), READ),
+    # What they show is not redacted.
+    "queryjob": (Scope.DATA, Scope.WORK, Scope.MANAGE),
+    "query": (Scope.DATA, Scope.MANAGE),
     **dict.fromkeys(("updatejob", "canceljob", "deletejob", "requeuejobs"), MANAGE),
 }
 

@@ -12,8 +12,9 @@ import grpc
 from grpc_health.v1 import health, health_pb2
 from grpc_reflection.v1alpha import reflection, reflection_pb2
 
-from ...core.errors import HoldfastError
+from ...core.errors import HoldfastError, StoreError
 from ...proto.messages import POOL, SERVICE
+from ..guard import LOOKUP_S
 from ..service import ASK_S, StoreProbe
 from .admission import Caller, abort
 
@@ -69,7 +70,11 @@ class StandardServices:
     async def _asked(self, context: Any) -> Any:
         """What a health check asks about; without a token the server as a whole."""
         try:
-            await self._caller(context).check_token()
+            async with asyncio.timeout(LOOKUP_S):
+                await self._caller(context).check_token()
+        except (StoreError, TimeoutError):
+            # Whose token it is cannot be found out, because the store does not answer: that is the answer.
+            return HealthRequest(service=SERVICE.full_name)
         except HoldfastError:
             return HealthRequest()
         found = await context.read()
