@@ -17,7 +17,7 @@ from holdfast.core.sysid import TakenSysid, TakeSysid
 from holdfast.engine.commands import sysids
 from holdfast.journal import folder as folders
 from holdfast.journal.connection import JournalConnection
-from holdfast.journal.folder import JournalFolder
+from holdfast.journal.folder import JournalFolder, JournalPlace
 from holdfast.journal.ids import JournalIds
 from holdfast.store.common.clock import system_clock
 from holdfast.testing.clock import MovedClock
@@ -68,6 +68,24 @@ def test_a_copied_folder_does_not_use_the_number(tmp_path, copy):
     shutil.move(tmp_path / "j", tmp_path / "old")
     shutil.move(tmp_path / "copy", tmp_path / "j")
     assert number_in(tmp_path / "j", clock) is None
+
+
+def test_a_copy_by_hard_links_keeps_its_read_position(tmp_path):
+    """What one of both has read, the other may still have to ingest."""
+    original = JournalFolder(tmp_path / "j")
+    original.lock()
+    original.write_position(JournalPlace(1, 0, 0))
+    original.close()
+    copy_links(tmp_path / "j", tmp_path / "copy")
+
+    copy = JournalFolder(tmp_path / "copy")
+    copy.lock()
+    for line in (5, 6):
+        copy.write_position(JournalPlace(2, 100, line))
+    copy.close()
+
+    assert JournalFolder(tmp_path / "j").read_position() == JournalPlace(1, 0, 0)
+    assert JournalFolder(tmp_path / "copy").read_position() == JournalPlace(2, 100, 6)
 
 
 def test_a_folder_that_was_restored_in_place_does_not_use_the_number(tmp_path):

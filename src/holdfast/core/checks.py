@@ -38,7 +38,7 @@ _LARGE_NUMBER = re.compile(
 )
 # Few numbers are like those, and these are found ten times as fast.
 _EXPONENT, _MANY_DIGITS = re.compile(r"[eE]\+?[0-9]{3}"), re.compile(r"[0-9](?<![0-9][0-9])[0-9]{299}")
-# Python reads no longer whole numbers unless it is told to; a sign counts as a digit.
+# By default Python reads no whole numbers that are longer; a sign counts as a digit.
 INT_DIGITS = 4_300
 _TRACEPARENT = re.compile("00-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}")
 

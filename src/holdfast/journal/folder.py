@@ -164,15 +164,15 @@ class JournalFolder:
     def write_position(self, place: JournalPlace, name: str = POSITION) -> None:
         """Keep the next line to read, durably."""
         text = msgspec.json.encode(place)
-        raw = b"%s %08x" % (text, crc32(text))
+        raw = (b"%s %08x" % (text, crc32(text))).ljust(POSITION_BYTES - 1) + b"\n"
         with self._guard, faults(self.path):
-            fd = self._position_fds.get(name)
-            if fd is None:
-                fd = os.open(self.path / name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-                self._position_fds[name] = fd
-                _sync_folder(self.path)
-            os.pwrite(fd, raw.ljust(POSITION_BYTES - 1) + b"\n", 0)
-            os.fdatasync(fd)
+            if (fd := self._position_fds.get(name)) is not None:
+                os.pwrite(fd, raw, 0)
+                os.fdatasync(fd)
+            else:
+                # A new file: the old one may be in a copy by hard links as well, which must not change.
+                self._write_anew(self.path / name, raw)
+                self._position_fds[name] = os.open(self.path / name, os.O_RDWR | os.O_CLOEXEC)
             self._positions[name] = place
 
     @property
