@@ -181,6 +181,8 @@ def test_a_job_that_ends_in_vain_has_a_code_of_its_own(shell):
         (["resize", "hello"], "need double quotes"),
         (["resize", "path=a.png"], "did you mean --arg path=…?"),
         (["resize", "[NaN]"], "DATA is not JSON"),
+        (["resize", '{"v":"\\ud800"}'], "a lone surrogate, such as \\ud800, is half of a character"),
+        (["resize", '{"v":"\\ud83d\\ude00'], "truncated"),
         (["resize", ""], "DATA is empty"),
         (["resize", '{"path":', '"a.png"}'], "DATA must be one argument"),
         (["resize", "{}", "--arg", "a=1"], "cannot be combined"),

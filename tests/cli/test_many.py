@@ -77,6 +77,44 @@ def test_failed_jobs_are_requeued_by_default(shell):
     assert shell.ok("show", waiting, "--json").record["place"] == "SCHEDULED"
 
 
+def test_a_running_job_is_requeued_only_after_a_question(shell):
+    """It may run twice at once; other jobs need no question."""
+    running, other = shell.add("a"), shell.add("a")
+    with shell.queue() as queue:
+        queue.claim(renew=False)
+
+    unasked = shell.run("requeue", running, other)
+    assert (unasked.code, "standard input is not a terminal; use --yes" in unasked.err) == (2, True)
+    refused = shell.run("requeue", running, other, stdin="n\n")
+    assert (refused.code, "nothing was changed" in refused.err) == (1, True)
+    assert states(shell) == {running: "RUNNING", other: "QUEUED"}
+    said = shell.ok("requeue", running, other, stdin="y\n")
+
+    assert said.err == "requeue 1 running job, which may then run twice at once? [y/N] "
+    assert said.out == "requeued 2 jobs\n"
+    assert states(shell) == {running: "QUEUED", other: "QUEUED"}
+    with shell.queue() as queue:
+        queue.claim(renew=False)
+    assert shell.ok("requeue", running, other, "--yes").out == "requeued 2 jobs\n"
+
+
+def test_a_job_that_starts_during_the_question_is_not_requeued(shell, monkeypatch):
+    """The question was not about this one."""
+    running, other = shell.add("a"), shell.add("b")
+    with shell.queue() as queue:
+        queue.claim(["a"], renew=False)
+
+        def confirm(_question):
+            queue.claim(["b"], renew=False)
+            return True
+
+        monkeypatch.setattr(many, "confirm", confirm)
+        said = shell.run("requeue", running, other)
+
+    assert (said.code, said.out) == (4, "requeued 1 job\n")
+    assert f"cannot requeue job {other}: it is RUNNING" in said.err
+
+
 def test_a_job_is_requeued_for_a_moment(shell):
     """Not before then."""
     job_id = shell.add("a")

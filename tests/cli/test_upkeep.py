@@ -3,17 +3,26 @@
 import json
 import sqlite3
 from contextlib import closing
+from pathlib import Path
+from typing import Any, cast
 
 import click
 import pytest
 from click.shell_completion import ShellComplete
 
+from holdfast import connect
 from holdfast.cli.app import COMMANDS, app
+from holdfast.cli.commands import doctor
 from holdfast.cli.exits import MEANINGS
 from holdfast.core.commands import Enlist
+from holdfast.core.queries import HasUnfinished
 from holdfast.core.worker import Served, Worker
 from holdfast.store.common.clock import system_clock
 from holdfast.store.contract import Changes
+from holdfast.store.postgres.store import PostgresStore
+from holdfast.store.redis.connection import server_of
+from holdfast.store.redis.keys import Keys, member
+from holdfast.store.redis.url import parse
 
 
 def test_old_jobs_are_purged(shell):
@@ -120,6 +129,81 @@ def test_a_wrong_count_is_found(shell):
     assert said.code == 1
     assert "✗ the count of a QUEUED is 42, but 1 were found" in said.out
     assert shell.run("doctor", "--json").record["ok"] is False
+
+
+def delete_by_hand(url, job_id):
+    """Delete the record of a job behind the store's back."""
+    if url.startswith("postgresql"):
+        with closing(PostgresStore(url)) as store:
+            sql = f'DELETE FROM "{store.address.schema}".jobs WHERE id = {job_id}'
+            store.run(lambda txn: (Changes(), cast(Any, txn).connection.change(sql)))
+    elif url.startswith("redis"):
+        address = parse(url)
+        keys = Keys(address.prefix)
+        with closing(server_of(address, keys.base)) as server:
+            assert server.call(b"HDEL", keys.jobs, member(job_id)) == 1
+    else:
+        for file in Path().rglob("*.db"):
+            with closing(sqlite3.connect(file)) as connection, connection:
+                connection.execute("DELETE FROM holdfast_jobs WHERE id = ?", (job_id,))
+
+
+@pytest.fixture(params=["sqlite:///jobs.db", "sqlite:///jobs?shards=2", "postgres_url", "redis_server"])
+def url(request):
+    """The address of an empty store."""
+    if "sqlite" in request.param:
+        return request.param
+    server = request.getfixturevalue(request.param)
+    return server if isinstance(server, str) else server.url()
+
+
+def test_jobs_deleted_by_hand_are_found_and_the_counts_are_repaired(url, shell):
+    """With counts that are too high `holdfast worker --until-empty` would wait for ever."""
+    with connect(url) as queue:
+        added = {queue.add("a", n).id for n in range(9)}
+        running = queue.claim(renew=False)[0].id
+    for job_id in [running, *sorted(added - {running})[1:]]:
+        delete_by_hand(url, job_id)
+
+    said = shell.run("doctor", "--store", url)
+    assert said.code == 1
+    assert "the count of a QUEUED is 8, but 1 were found; if jobs were deleted by hand" in said.out
+    assert "the count of a RUNNING is 1, but 0 were found" in said.out
+    said = shell.run("doctor", "--repair", "--store", url)
+
+    assert "the count of" not in said.out
+    with connect(url) as queue:
+        assert queue.counts() == {"a": {"QUEUED": 1}}
+        queue.claim(renew=False)[0].done()
+        assert not queue.connection.ask(HasUnfinished())
+
+
+def test_counts_are_not_repaired_through_a_server(shell):
+    """It has no command for that."""
+    assert "the store itself" in shell.refused("doctor", "--repair", "--store", "grpc://127.0.0.1:1", code=2)
+
+
+def test_a_job_in_a_place_that_there_is_not_is_listed_as_damaged(shell):
+    """When it ended is not known."""
+    shell.add("a")
+    with closing(sqlite3.connect(shell.file)) as connection, connection:
+        connection.execute("UPDATE holdfast_jobs SET place = 77")
+
+    row = shell.ok("jobs").lines[1]
+
+    assert row.split()[2:5] == ["FAILED", "ended", "500"]
+    assert "damaged: its record cannot be read any more" in row
+    assert "the count of a FAILED is 0, but 1 were found" in shell.run("doctor").out
+    assert shell.ok("doctor", "--repair").lines[-1] == "✓ nothing is wrong"
+
+
+def test_large_stores_say_that_their_counts_were_not_checked(shell, monkeypatch):
+    """Unless that is asked for."""
+    monkeypatch.setattr(doctor, "COUNTED", 0)
+    shell.add("a")
+
+    assert "the counts were not checked" in shell.ok("doctor").out
+    assert "the counts were not checked" not in shell.ok("doctor", "--full").out
 
 
 def test_a_clock_that_was_set_back_is_found(shell):

@@ -249,7 +249,8 @@ def test_a_request_whose_server_died_between_the_steps_is_finished_by_the_next(s
     """The ids were noted, the jobs not yet added; or added, and not yet noted as done."""
     from holdfast.engine.commands.requests import NoteRequest
 
-    ask = served.connection.ask_async
+    asking = served.service._exchange.asking
+    ask = asking.ask_async
     lost: list[NoteRequest] = []
 
     async def dies(asked, **how):
@@ -263,7 +264,7 @@ def test_a_request_whose_server_died_between_the_steps_is_finished_by_the_next(s
         b'{"task":"t"}\n{"task":"u"}\n',
         {"Idempotency-Key": "k", "Content-Type": "application/x-ndjson"},
     )
-    monkeypatch.setattr(served.connection, "ask_async", dies)
+    monkeypatch.setattr(asking, "ask_async", dies)
     assert client.ask("POST", "/v1/jobs", body, key).status == 500
     assert client.ok("GET", "/v1/jobs")["jobs"] == []
     assert client.ask("POST", "/v1/jobs", body, key).status == 500

@@ -46,6 +46,10 @@ def test_a_body_that_is_no_json_is_told_so(client):
     for body, where in (
         (b'{"task":"t"', "Input data was truncated"),
         (b"task=t", "invalid character (byte 4)"),
+        (
+            b'{"task":"t","data":{"v":"\\ud800"}}',
+            "a lone surrogate, such as \\ud800, is half of a character",
+        ),
     ):
         reply = client.ask("POST", "/v1/jobs", body)
 

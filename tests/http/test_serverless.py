@@ -1,10 +1,17 @@
 """The paths of the serverless document, and handlers under /v1."""
 
+import re
+from pathlib import Path
+from typing import Any
+
 import pytest
 
+from holdfast.cli.commands.handler import set_handler
 from holdfast.core import commands as c
 from holdfast.core.access import Scope
+from holdfast.core.handler import RunnerOptions
 from holdfast.core.queries import GetData, GetJob
+from holdfast.queue.handlers import new_handler
 
 
 def test_the_documents_paths_are_served_as_written(served, client):
@@ -52,6 +59,25 @@ def test_all_parts_of_a_handler_go_in_the_query(client):
 
     assert (made["eid"], made["before"], made["beforeEach"], made["afterEach"]) == ("e", "x", "y", "z")
     assert made["options"] == {"batch": True, "batchSize": 20, "timeoutMs": 5000}
+
+
+def test_every_door_takes_the_options_of_a_handler_by_the_names_in_the_documentation(client):
+    """Those of the table of limits: in Python, on the command line, and over HTTP."""
+    page = (Path(__file__).parents[2] / "docs/serverless.md").read_text()
+    rows = re.findall(r"^\| `(\w+)` \| `(\w+)` \| `(\w+)` \|", page, re.MULTILINE)
+    values: Any = {name: True if name == "batch" else 1 for name, *_ in rows}
+    text, body = {ours: values[name] for name, ours, _ in rows}, "http://localhost/"
+
+    made = new_handler("t", body, "http", values, tenant="")
+    kept = client.ok("PUT", "/v1/handlers/t", {"lang": "http", "body": body, "options": text})
+    path = "&".join(f"{theirs}={str(values[name]).lower()}" for name, _, theirs in rows)
+    shown = client.post(f"/acme/handler/add/t/add?method=http&{path}", body.encode()).json
+
+    assert len(rows) == len(RunnerOptions.__struct_fields__)
+    assert all(getattr(made.options, ours) for _, ours, _ in rows)
+    assert kept["options"] == text
+    assert shown["options"] == {theirs: values[name] for name, _, theirs in rows}
+    assert values.keys() <= {one.name for one in set_handler.params}
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ import pytest
 import holdfast
 from holdfast.core import commands as c
 from holdfast.journal.records import Malformed, count_jobs, decode_runs, encode_runs, runs_of
+from holdfast.store.common.clock import system_clock
 from tests.cli.conftest import shell as shell
 
 from .opened import add, opened, take
@@ -29,6 +30,15 @@ def test_a_journal_tells_what_is_waiting(shell, tmp_path):
     assert shell.ok("journal", "j").lines[0].split() == [
         *("WAITING", "OLDEST", "SEGMENTS", "BYTES", "PROCESS", "IDS", "UNTIL", "REFUSED", "DAMAGED")
     ]
+
+
+def test_the_oldest_job_was_never_added_in_the_future(shell, tmp_path):
+    """Ids run ahead of the clock by up to a minute."""
+    with opened(tmp_path / "j", clock=lambda: system_clock() + 50_000) as journal:
+        add(journal, "1")
+
+    assert shell.ok("journal", "j").lines[1].split()[:2] == ["1", "now"]
+    assert shell.ok("journal", "j", "--json").record["oldest_ms"] <= system_clock()
 
 
 def test_what_is_waiting_is_brought_to_the_store(shell, tmp_path):

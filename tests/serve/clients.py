@@ -11,8 +11,9 @@ from typing import Any
 
 from holdfast.core import commands as c
 from holdfast.engine.makers import open_connection
-from holdfast.serve.bedrock.port import Port
+from holdfast.serve.bedrock.port import Port, PortGuard
 from holdfast.serve.bedrock.server import PortServer
+from holdfast.serve.guard import Guard
 
 SECONDS = 60
 
@@ -118,10 +119,10 @@ def request(verb, **parameters):
 class Served:
     """A job-command port, in an event loop of its own."""
 
-    def __init__(self, open_store, *, tenant="", lease_ms=None):
+    def __init__(self, open_store, *, tenant="", lease_ms=None, has_tokens=False):
         self.committer = open_connection(open_store, rng=random.random)
         self.logged = []
-        self._options = {"tenant": tenant, "lease_ms": lease_ms}
+        self._options, self._has_tokens = {"tenant": tenant, "lease_ms": lease_ms}, has_tokens
         self._ready = threading.Event()
         self._loop: Any = None
         self._stopping: Any = None
@@ -133,7 +134,9 @@ class Served:
 
     async def _run(self):
         self._loop, self._stopping = asyncio.get_running_loop(), asyncio.Event()
-        self.server = PortServer(Port(self.committer, **self._options), self.logged.append)
+        guard = PortGuard(Guard(self.committer), tenant=self._options["tenant"], loopback=False)
+        port = Port(self.committer, **self._options)
+        self.server = PortServer(port, self.logged.append, guard if self._has_tokens else None)
         (address,) = await self.server.start("127.0.0.1", 0)
         host, _, number = address.rpartition(":")
         self.address = (host, int(number))

@@ -6,7 +6,7 @@ from holdfast.core import commands as c
 from holdfast.core import queries as q
 from holdfast.core.job import Code, Place
 from holdfast.core.token import Scope, Token, hash_of, secret_of
-from holdfast.serve.bedrock.access import PortGuard
+from holdfast.serve.bedrock.port import PortGuard
 from holdfast.serve.guard import Guard
 from tests.queue_suite.tools import HOUR_MS, until
 from tests.serve.clients import request

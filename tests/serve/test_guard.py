@@ -12,8 +12,8 @@ from holdfast.core.errors import Forbidden, NotFound, RateLimited, Unauthenticat
 from holdfast.core.handler import Handler, SetHandler
 from holdfast.core.token import Token, hash_of, secret_of
 from holdfast.engine.store_connection import StoreConnection
-from holdfast.serve.bedrock.access import PortGuard
 from holdfast.serve.bedrock.parameters import PortRefusal
+from holdfast.serve.bedrock.port import PortGuard
 from holdfast.serve.guard import GRACE_S, INCIDENT_S, WRONG_SECRETS, Guard, Incidents
 from holdfast.store.memory.store import MemoryStore
 

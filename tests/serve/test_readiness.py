@@ -11,9 +11,11 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from holdfast.core import queries as q
+from holdfast.core.bounds import READ_AT_ONCE_BYTES
 from holdfast.engine.makers import open_connection
 from holdfast.proto.messages import SERVICE
 from holdfast.queue.connect import store_maker
+from holdfast.serve import asking
 from holdfast.serve.service import StoreProbe
 from tests.http.served import Served as HttpServed
 from tests.queue_suite.tools import LONG_S, until
@@ -81,6 +83,49 @@ def test_the_health_of_a_grpc_server_tells_alive_from_ready(redis, suspend):
             said.append(next(watched).status)
             assert said == [SERVING, NOT_SERVING, SERVING]
             watched.cancel()
+    finally:
+        os.kill(redis.process.pid, signal.SIGCONT)
+        served.close()
+        connection.close()
+
+
+def test_every_http_request_is_answered_while_the_store_hangs(redis, suspend, monkeypatch):
+    """With 503, when to try again and the number of the incident; also one with a token that is not known."""
+    monkeypatch.setattr(asking, "ANSWER_S", 0.3)
+    served = HttpServed(store_maker(redis.url()))
+    try:
+        secret = served.token("ci")
+        suspend()
+        new = {"task": "t", "data": "x" * 2 * READ_AT_ONCE_BYTES}
+        with served.client() as client, served.client(secret) as known:
+            # More than there are threads: each request would keep one.
+            replies = [client.get("/v1/counts") for _ in range(8)]
+            replies += [client.post("/v1/jobs", {"task": "t"}), client.post("/v1/jobs", new)]
+            replies += [client.post("/v1/claims", {"tasks": ["t"], "wait": 0.1}), known.get("/v1/counts")]
+
+            assert {reply.status for reply in replies} == {503}
+            assert {reply.headers["retry-after"] for reply in replies} == {"1"}
+            assert all("(incident " in reply.json["detail"] for reply in replies)
+            assert [reply.json["code"] for reply in replies[8:]] == [*["UNSETTLED"] * 2, *["UNAVAILABLE"] * 2]
+    finally:
+        os.kill(redis.process.pid, signal.SIGCONT)
+        served.close()
+
+
+def test_every_unary_grpc_call_is_answered_while_the_store_hangs(redis, suspend, monkeypatch):
+    """Without a deadline of its own."""
+    monkeypatch.setattr(asking, "ANSWER_S", 0.3)
+    connection = open_connection(store_maker(redis.url()), rng=random.random)
+    served = GrpcServed(connection)
+    try:
+        with grpc.insecure_channel(f"127.0.0.1:{served.port}") as channel:
+            suspend()
+            unavailable, unknown = grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.UNKNOWN
+            for name, status in (("CountJobs", unavailable), ("Add", unknown), ("Next", unavailable)):
+                call = channel.unary_unary(f"/{SERVICE.full_name}/{name}")
+                with pytest.raises(grpc.RpcError, match="incident") as told:
+                    call(b"", timeout=LONG_S)
+                assert told.value.code() is status
     finally:
         os.kill(redis.process.pid, signal.SIGCONT)
         served.close()

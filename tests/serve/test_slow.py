@@ -4,6 +4,10 @@ import time
 
 import pytest
 
+from holdfast.core import commands as c
+from holdfast.core.access import Scope
+from holdfast.core.bounds import PORT_LINES_BYTES
+from holdfast.core.token import Token, hash_of, secret_of
 from holdfast.serve.bedrock import server
 from tests.queue_suite.tools import until
 from tests.serve.clients import request
@@ -64,3 +68,31 @@ def test_a_claim_that_waits_is_answered_before_a_slow_request_behind_it(soon, se
 
         assert slow.receive().json["jobID"] == job_id
         assert slow.receive().status == TOO_SLOW
+
+
+@pytest.mark.parametrize("token", ["", "token: hf_shop_00\n"], ids=["none", "wrong"])
+def test_a_long_request_without_a_token_is_refused_after_its_first_64_kb(serve, token):
+    """Before the rest of it is sent, and nothing of it is kept."""
+    served = serve(has_tokens=True)
+    with served.client() as client:
+        reply = client.say(f"CreateJob\n{token}name: a\ndata: ".encode() + b"x" * (PORT_LINES_BYTES + 10))
+
+        assert (reply.status, reply.headers["Connection"]) == ("401 Unauthorized", "close")
+        assert client.receive() is None
+    until(lambda: served.server.buffered == 0)
+
+
+def test_a_long_request_with_a_token_before_its_data_is_carried_out(serve):
+    """Each request of a connection has its own; one that comes later in a long request is not seen."""
+    served = serve(has_tokens=True)
+    secret = secret_of("shop", bytes(24))
+    served.ask(
+        c.CreateToken(token=Token(name="shop", scopes=tuple(Scope), hash=hash_of(secret)), expires_in_ms=0)
+    )
+    data = {"text": "x" * 1_000_000}
+    with served.client() as client:
+        for _ in range(2):
+            assert client.ok("CreateJob", token=secret, name="a", data=data)["jobID"]
+        client.send(request("CreateJob", name="a", data=data, token=secret))
+
+        assert client.receive().status == "401 Unauthorized"

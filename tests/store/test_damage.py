@@ -28,6 +28,10 @@ RECORDS = {
 }
 
 
+# The name of a version table that is hidden.
+AWAY = "version_table_away"
+
+
 class Damager(ABC):
     """What damages a store beneath its queues."""
 
@@ -56,9 +60,13 @@ class SqliteDamager(Damager):
         assert look(store, lambda txn: txn.connection.change(sql, (raw, job_id))) == 1  # type: ignore[attr-defined]
 
     def schema(self, store, numbers):
-        """Let these be the versions of the store; what they were."""
+        """Let these be the versions of the store, None: without their table; what they were."""
 
         def change(txn):
+            if numbers in (None, AWAY):
+                old, new = ("holdfast_schema", AWAY) if numbers is None else (AWAY, "holdfast_schema")
+                txn.connection.change(f"ALTER TABLE {old} RENAME TO {new}")
+                return AWAY
             before = txn.connection.rows("SELECT version FROM holdfast_schema")
             txn.connection.change("DELETE FROM holdfast_schema")
             for number in numbers:
@@ -88,9 +96,13 @@ class PostgresDamager(Damager):
         assert store.run(change) == 1
 
     def schema(self, store, numbers):
-        """Let these be the versions of the store; what they were."""
+        """Let these be the versions of the store, None: without their table; what they were."""
 
         def change(txn):
+            if numbers in (None, AWAY):
+                old, new = ("version", AWAY) if numbers is None else (AWAY, "version")
+                txn.connection.change(f'ALTER TABLE "{txn.schema}".{old} RENAME TO {new}')
+                return Changes(), AWAY
             before = txn.connection.rows(f'SELECT version FROM "{txn.schema}".version')
             txn.connection.change(f'DELETE FROM "{txn.schema}".version')
             for number in numbers:
@@ -294,14 +306,31 @@ def test_a_damaged_record_in_the_archive_stops_no_purge(queue, open_store, damag
         queue.get(bad)
 
 
-@pytest.mark.parametrize("numbers", [[], [-1]], ids=str)
-def test_an_odd_schema_table_is_corrupt(queue, open_store, damager, numbers):
-    """Not a TypeError; and nothing is changed."""
+@pytest.mark.parametrize(
+    ("numbers", "told"),
+    [
+        ([], "is empty, and must hold"),
+        ([0], "says layout 0, and layouts begin at 1"),
+        ([-1], "says layout -1, and layouts begin at 1"),
+        ([1, 1], "holds 2 rows, and must hold one"),
+        (None, "is missing, and its other tables are there"),
+    ],
+    ids=str,
+)
+def test_an_odd_schema_table_is_corrupt(queue, open_store, damager, numbers, told):
+    """The error says what is wrong; nothing is changed."""
     queue.add("work")
+    if isinstance(damager, RedisDamager):
+        if numbers is None or len(numbers) > 1:
+            pytest.skip("it has one key instead of a table")
+        told = "must begin with the number of its layout, which is at least 1"
     with closing(open_store()) as store:
         before = damager.schema(store, numbers)
 
-        with closing(open_store()) as other, pytest.raises(holdfast.StoreCorrupt, match="damaged"):
+        with (
+            closing(open_store()) as other,
+            pytest.raises(holdfast.StoreCorrupt, match=f"is damaged: its .*{told}"),
+        ):
             look(other, lambda txn: None)
 
         # Schemas of servers are used again by other tests.

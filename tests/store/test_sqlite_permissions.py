@@ -67,11 +67,14 @@ def test_a_file_that_may_not_be_written_is_told(driver, mode):
         execute(path, f"PRAGMA journal_mode = {mode}")
         path.chmod(0o444)
         path.with_name("jobs.db-lock").chmod(0o666)
+        before = sorted(Path(folder).iterdir())
 
         told = run_python(NOBODY, path, driver)
 
         assert told.startswith(f"StoreError {path} cannot be written")
         assert WRITABLE in told
+        # Files of this user would lock out the owner.
+        assert sorted(Path(folder).iterdir()) == before
 
 
 CLOSED_FOLDER = """

@@ -43,6 +43,13 @@ def choosing(function: F, *, archived: bool = False) -> F:
     return ids(selecting(archived=archived)(everything(yes(settings()(function)))))
 
 
+def confirm_change(question: str) -> None:
+    """Ask, and exit if the answer is no."""
+    if not confirm(question):
+        complain("holdfast: nothing was changed")
+        raise click.exceptions.Exit(Exit.ERROR)
+
+
 class Many:
     """The jobs that a command line selects, and what is done with them."""
 
@@ -71,9 +78,8 @@ class Many:
         if wanted.is_empty and not everything:
             raise click.UsageError(f"choose the jobs to {self._verb}: ids, options such as --state, or --all")
         found = self._find(wanted, default)
-        if found and not yes and not confirm(f"{self._verb} {counted(len(found), 'job')}?"):
-            complain("holdfast: nothing was changed")
-            raise click.exceptions.Exit(Exit.ERROR)
+        if found and not yes:
+            confirm_change(f"{self._verb} {counted(len(found), 'job')}?")
         return found
 
     def _find(self, wanted: Selection, default: Callable[["Job"], bool]) -> list[int]:

@@ -118,6 +118,8 @@ def json_text(what: str, raw: str | bytes) -> str:
     """Return JSON text unchanged after a check; an error says where it is invalid, without its content."""
     import msgspec
 
+    from ..core.checks import json_fault
+
     try:
         written = raw.encode() if isinstance(raw, str) else raw
         if len(written) > DATA_BYTES:
@@ -127,7 +129,7 @@ def json_text(what: str, raw: str | bytes) -> str:
         msgspec.json.decode(written)
         return written.decode()
     except msgspec.DecodeError as error:
-        raise NotJson(what, str(error).removeprefix("JSON is malformed: ")) from None
+        raise NotJson(what, json_fault(error, written)) from None
     except UnicodeError:
         raise NotJson(what, "it is not UTF-8") from None
     except RecursionError:

@@ -107,8 +107,21 @@ def check_json(what: str, body: Body | None) -> None:
     try:
         msgspec.json.decode(body, type=msgspec.Raw)
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
-        raise BadInput(what, "text", needed=f"JSON ({error})") from None
+        fault = json_fault(error, body.encode(errors="replace"))
+        raise BadInput(what, "text", needed=f"JSON ({fault})") from None
     check_numbers(what, body)
+
+
+# Near the end of a text msgspec takes the first half of a surrogate pair without the second for the end.
+_HALF_PAIR = re.compile(rb'\\u[dD][89abAB][0-9a-fA-F]{2}[^"]{0,4}"[\s\]}]{0,4}$')
+
+
+def json_fault(error: Exception, raw: bytes) -> str:
+    """What is wrong with text that is not JSON."""
+    text = str(error).removeprefix("JSON is malformed: ")
+    if "truncated" in text and _HALF_PAIR.search(raw[-20:]):
+        return "a lone surrogate, such as \\ud800, is half of a character"
+    return text
 
 
 def check_numbers(what: str, text: str) -> None:

@@ -16,6 +16,8 @@ from .job import Job
 
 # What decoding raises. The text never contains the decoded value.
 UNREADABLE = (UnicodeDecodeError, msgspec.DecodeError)
+# The reason of a job that FAILED because of it.
+DAMAGED = "damaged: its record cannot be read any more, and is kept as it was found"
 
 # The fields by which other jobs and queries find this one. The other fields matter only for a run, and a
 # damaged job does not run.
@@ -32,7 +34,10 @@ _VALUE = rb'"%s":("(?:[^"\\]|\\.)*"|-?\d+|true|false)'
 def salvage(job_id: int, raw: bytes, **known: Any) -> Job:
     """Return the job of a damaged record: from `known` columns, and from the fields that can be decoded."""
     found = {name: value for name in _SALVAGED if (value := _find_field(name, raw)) is not None}
-    return Job(**{"task": "?"} | found | known | {"id": job_id, "damaged": raw})
+    found |= known
+    if "ended" in found:
+        found["reason"] = DAMAGED
+    return Job(**{"task": "?"} | found | {"id": job_id, "damaged": raw})
 
 
 @cache

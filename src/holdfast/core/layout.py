@@ -10,13 +10,13 @@ How a process that has a store open notices that its layout has changed is in do
 """
 
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cache
 from typing import Any, NamedTuple, get_args, get_origin
 
 import msgspec
 
-from .errors import SchemaMismatch
+from .errors import SchemaMismatch, StoreCorrupt
 
 # The line of a migration that names the oldest version that may still write after it.
 _OLDEST = re.compile(r"^-- oldest writer: (\d+)$", re.MULTILINE)
@@ -31,6 +31,32 @@ class Layout(NamedTuple):
 
     version: int
     oldest: int
+
+
+def layout_in(rows: Sequence[tuple[Any, ...]], where: object, table: str) -> Layout:
+    """The layout in the rows of a version table, the highest first; `StoreCorrupt` if there is none.
+
+    Later versions may add columns to the table, but not change what its first two mean.
+    """
+    if not rows:
+        raise _damaged(where, f"its table {table} is empty, and must hold the number of its layout")
+    numbers = rows[0][:2]
+    # Before the first release it had one column, and a row for each migration.
+    if len(numbers) == 2 and len(rows) > 1:
+        raise _damaged(where, f"its table {table} holds {len(rows)} rows, and must hold one")
+    for number in numbers:
+        if not isinstance(number, int) or number < 1:
+            raise _damaged(where, f"its table {table} says layout {number}, and layouts begin at 1")
+    return Layout(*numbers) if len(numbers) == 2 else Layout(numbers[0], 0)
+
+
+def missing_version(where: object, table: str) -> StoreCorrupt:
+    """The error for a store whose version table is not there."""
+    return _damaged(where, f"its table {table} is missing, and its other tables are there")
+
+
+def _damaged(where: object, what: str) -> StoreCorrupt:
+    return StoreCorrupt(f"{where} is damaged: {what}; restore a backup")
 
 
 def oldest_writer(migration: str, number: int) -> int:

@@ -28,6 +28,7 @@ from . import rank
 from .bounds import MAX_TIME_MS, SUSPECT_CROWD
 from .commands import Hold
 from .counting import counted
+from .damage import DAMAGED
 from .errors import BadInput, LeaseLost, Refused
 from .job import NO_CHILDREN, WAITING, Job, JobProgress, Outcome, Place, State, start_of, whole_second
 from .outcome import noted
@@ -35,7 +36,6 @@ from .repeat import after_ms, next_run_ms, parse_repeat
 
 QUARANTINED = "quarantined"
 EXPIRED = "expired"
-DAMAGED = "damaged: its record cannot be read any more, and is kept as it was found"
 DAMAGED_DATA = "damaged: its data cannot be read any more, and are kept as they were found"
 
 

@@ -196,7 +196,7 @@ def _select_jobs(txn: ReadTxn, query: q.SelectJobs) -> bytes:
 # How many
 
 
-def _check_counts(txn: ReadTxn, _query: q.CheckCounts) -> list[tuple[q.CountKey, int, int]]:
+def check_counts(txn: ReadTxn, _query: q.CheckCounts | None = None) -> list[tuple[q.CountKey, int, int]]:
     """The counts that differ from the jobs, except for tasks whose counts change during the check.
 
     A view of Redis, or of several shards, may be of several moments.
@@ -398,7 +398,7 @@ QUERIES: dict[type[q.Query], Callable[[ReadTxn, Any], Any]] = {
     q.ListChildren: _list_children,
     q.SelectJobs: _select_jobs,
     q.CountJobs: _count_jobs,
-    q.CheckCounts: _check_counts,
+    q.CheckCounts: check_counts,
     q.HasUnfinished: _has_unfinished,
     q.CountReady: _count_ready,
     q.ListWaiting: list_waiting,

@@ -7,6 +7,7 @@ from ..core.errors import NotFound
 from ..core.ids import unpack
 from ..core.job import Record
 from ..core.slots import shard_of
+from ..store.common.clock import system_clock
 from .backlog import backlog_name
 from .folder import JournalFolder, JournalPlace
 from .records import Malformed, count_jobs, decode_runs
@@ -42,10 +43,11 @@ def read_status(path: str) -> JournalStatus:
     for number in folder.segments():
         with suppress(FileNotFoundError):
             sizes.append(folder.segment_path(number).stat().st_size)
+    # Ids run ahead of the clock, by up to a minute.
     waiting, oldest_ms = 0, 0
     for count, first_id in _waiting(folder):
         waiting += count
-        oldest_ms = oldest_ms or unpack(first_id).time_ms
+        oldest_ms = oldest_ms or min(unpack(first_id).time_ms, system_clock())
     kept, position = folder.read_sysid(), folder.read_position() or JournalPlace(0, 0, 0)
     return JournalStatus(
         path=str(folder.path),

@@ -270,9 +270,11 @@ class AsyncQueue(BaseQueue):
         """Cancel a job; see `Queue.cancel`."""
         return await self._ask(asks.cancel(job, force=force))
 
-    async def requeue(self, job: JobRef, *, run_at: Moment | None = None) -> Job:
+    async def requeue(
+        self, job: JobRef, *, run_at: Moment | None = None, unless_running: bool = False
+    ) -> Job:
         """Requeue a job."""
-        return await self._ask(asks.requeue(job, run_at=run_at))
+        return await self._ask(asks.requeue(job, run_at=run_at, unless_running=unless_running))
 
     async def update(
         self,

@@ -277,9 +277,12 @@ class Queue(BaseQueue):
         """
         return self._ask(asks.cancel(job, force=force))
 
-    def requeue(self, job: JobRef, *, run_at: Moment | None = None) -> Job:
-        """Requeue a job in any state but archived, with its attempts reset."""
-        return self._ask(asks.requeue(job, run_at=run_at))
+    def requeue(self, job: JobRef, *, run_at: Moment | None = None, unless_running: bool = False) -> Job:
+        """Requeue a job in any state but archived, with its attempts reset.
+
+        A job that runs may then run a second time beside itself; `unless_running` refuses it.
+        """
+        return self._ask(asks.requeue(job, run_at=run_at, unless_running=unless_running))
 
     def update(
         self,

@@ -111,7 +111,7 @@ class ServerApp:
 
             yield GrpcService(connection, guard, options.grpc, tls=options.tls)
         if options.bedrock is not None:
-            from .bedrock.service import BedrockService
+            from .bedrock.server import BedrockService
 
             yield BedrockService(connection, guard, options, self._log)
 

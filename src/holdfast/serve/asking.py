@@ -6,14 +6,15 @@ the third                      all tickets at once ──▶ one wake-up of the 
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 from msgspec.structs import replace
 
 from ..core.bounds import BATCH_BYTES, BATCH_JOBS, LARGE_READS, READ_AT_ONCE_BYTES
-from ..core.commands import Add, Command, NewJob
+from ..core.commands import Add, Claim, Command, NewJob
 from ..core.creating import alike
-from ..core.errors import StoreError
+from ..core.errors import StoreError, Unavailable, Unsettled
 from ..core.job import Body, Job
 from ..core.queries import Query
 from ..engine.commands.adding import is_free
@@ -22,20 +23,46 @@ from ..engine.submitter import Submitter
 from ..engine.ticket import CallbackTicket, Ticket
 
 T = TypeVar("T")
+# How long a client waits for the store, beside the wait that it asks for. A store that is away is tried for
+# 30 s, so its own error comes first; one that hangs has none.
+ANSWER_S = 35.0
+
+
+async def reply_in_time(
+    ask: Callable[..., Coroutine[Any, Any, T]], asked: Command | Query, *, wait_s: float = 0.0
+) -> T:
+    """The reply to a command or query; raises `Unavailable` if the store does not answer in `ANSWER_S`.
+
+    A claim that is answered later is released. Other commands may be committed later: `Unsettled`.
+    """
+    try:
+        async with asyncio.timeout(ANSWER_S + wait_s) as limit:
+            return await ask(asked, wait_s=wait_s)
+    except TimeoutError:
+        if not limit.expired():
+            raise
+    text = f"the store has not answered for {ANSWER_S:g} s"
+    raise (
+        Unsettled(text) if isinstance(asked, Command) and not isinstance(asked, Claim) else Unavailable(text)
+    )
 
 
 class Decoding:
     """Reads large requests in threads, a few at a time, so that other requests are served meanwhile."""
 
     def __init__(self) -> None:
-        self._slots = asyncio.Semaphore(LARGE_READS)
+        # Not those in which a store is asked, which may all hang.
+        self._threads = ThreadPoolExecutor(LARGE_READS, thread_name_prefix="holdfast-decoding")
 
     async def run(self, size: int, read: Callable[[], T]) -> T:
         """What `read` makes of a request of this many bytes; raises what it raises."""
         if size <= READ_AT_ONCE_BYTES:
             return read()
-        async with self._slots:
-            return await asyncio.to_thread(read)
+        return await asyncio.get_running_loop().run_in_executor(self._threads, read)
+
+    def close(self) -> None:
+        """End the threads; a request that comes later is not read."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
 
 
 class Asking(Submitter):
@@ -50,7 +77,10 @@ class Asking(Submitter):
         self._tickets: list[Ticket] = []
 
     def ask_async(self, asked: Command | Query, *, wait_s: float = 0.0) -> Coroutine[Any, Any, Any]:
-        """Run a command or query, awaiting its reply; raises its error."""
+        """Run a command or query, awaiting its reply; raises its error, or that of `reply_in_time`."""
+        return reply_in_time(self._ask, asked, wait_s=wait_s)
+
+    def _ask(self, asked: Command | Query, *, wait_s: float) -> Coroutine[Any, Any, Any]:
         if type(asked) is Add and len(asked.jobs) == 1:
             (new,) = asked.jobs
             if is_free(new) and not asked.more and not asked.ids and asked.hold is None:

@@ -25,6 +25,7 @@ from ..core.queries import FindToken, GetTime
 from ..core.token import FRESH_S, Token, grant_of, name_in
 from ..engine.connection import OWN_THREADS, Connection
 from ..store.common.clock import monotonic_s
+from . import asking
 
 log = logging.getLogger("holdfast.serve")
 E = TypeVar("E", bound=BaseException)
@@ -138,8 +139,12 @@ class Guard:
             reading = self._reading[name] = asyncio.ensure_future(self._read(name))
             reading.add_done_callback(lambda done: self._end_reading(name, done))
         has_grace = known is not None and self._clock() - known.read_s < GRACE_S
-        await asyncio.wait((reading,), timeout=LOOKUP_S if has_grace else None)
-        return known if known is not None and not reading.done() else reading.result()
+        await asyncio.wait((reading,), timeout=LOOKUP_S if has_grace else asking.ANSWER_S)
+        if reading.done():
+            return reading.result()
+        if known is None or not has_grace:
+            raise Unavailable(f"the store has not answered for {asking.ANSWER_S:g} s")
+        return known
 
     def _end_reading(self, name: str, done: "asyncio.Future[Known]") -> None:
         self._reading.pop(name, None)
@@ -204,7 +209,7 @@ def _network_of(peer: str) -> str:
 
 # What a client gets for an error of the store, whose own text has the address. The first that fits.
 _STORE_TEXTS: tuple[tuple[type[StoreError], str], ...] = (
-    (e.Unsettled, "the connection to the store was lost in a commit: the command may have been committed"),
+    (e.Unsettled, "the store did not answer in a commit: the command may have been committed"),
     (e.Contended, "the store was too busy to commit this; nothing was written; try again"),
     (Unavailable, "the store is unavailable; try again"),
     (e.StoreFull, "the store is full"),

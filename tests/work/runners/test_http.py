@@ -104,6 +104,22 @@ def test_the_exit_code_is_the_status_and_the_result_the_body(runner):
     assert all(result.wall_ms > 0 for result in found)
 
 
+def test_a_status_that_is_no_exit_code_is_an_error_of_the_server(runner):
+    """Singly and in a batch, where the other lines count."""
+    with served(
+        lambda path, _: (
+            (600, "text/plain", b"no") if path == "/a" else (200, "text/plain", b"200\n99\n600\n404\n")
+        )
+    ) as server:
+        (single,) = run(runner, handler("http", server.url + "/a"), [b"1"])
+        batch = run(runner, handler("http", server.url + "/b", batch=True), [b"1", b"2", b"3", b"4"])
+
+    assert (single.exit_code, single.code.value) == (500, "error")
+    assert single.error == "INVALID_RESPONSE: exit code 600: a number from 100 to 599 is needed"
+    assert [one.exit_code for one in batch] == [200, 500, 500, 404]
+    assert [one.error.partition(":")[0] for one in batch] == ["", *["INVALID_RESPONSE"] * 2, ""]
+
+
 def test_a_batch_is_one_request_with_a_line_for_each_job(runner):
     """Replies are in order; comments and blank lines are skipped, and what follows a number is ignored."""
     with served(

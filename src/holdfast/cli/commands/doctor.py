@@ -2,7 +2,7 @@
 
     the store's own check    damage, orphans, a large log, little space
     the clock                jobs from the future: the clock was set back
-    the counts               the stored counts against the jobs; in a large store only with --full
+    the counts               the stored counts against the jobs; in a large store only with --full or --repair
 
 Failed jobs, stuck jobs, pauses and tasks that no worker runs are listed, but are not problems.
 """
@@ -13,6 +13,7 @@ import click
 
 from ...core.bounds import HOUR_MS, MINUTE_MS, PAGE_JOBS
 from ...core.counting import counted
+from ...core.errors import BadInput, StoreCorrupt
 from ..exits import Exit
 from ..output import emit, progress, say, span
 from ..records import pause_text, paused
@@ -33,6 +34,7 @@ COUNTED = 100_000
 
 @click.command()
 @click.option("--full", is_flag=True, help="Check the counts of a large store too.")
+@click.option("--repair", is_flag=True, help="Set wrong counts to the numbers of jobs that were found.")
 @click.option(
     "--worker",
     "which",
@@ -43,7 +45,7 @@ COUNTED = 100_000
 )
 @settings(create=True)
 @click.pass_obj
-def doctor(session: Session, /, *, full: bool, which: str | None) -> None:
+def doctor(session: Session, /, *, full: bool, repair: bool, which: str | None) -> None:
     """Check a store or a worker, and explain problems.
 
     The exit code is 0 if there is no problem, 1 if there is one, 5 if the store cannot be opened.
@@ -54,11 +56,16 @@ def doctor(session: Session, /, *, full: bool, which: str | None) -> None:
         examine(session, which)
         return
     with session.existing() as queue:
+        if repair:
+            _repair(queue)
         with progress("checking"):
             facts, complaints = queue.connection.ask(GetReport())
-        if not complaints:
-            complaints = [*_clock(queue), *_counts(queue, full=full)]
-        notes = _notes(queue) if not complaints else []
+        try:
+            complaints = [*complaints, *_clock(queue), *_counts(queue, full=full or repair)]
+            notes = _notes(queue, full=full or repair) if not complaints else []
+        except StoreCorrupt as error:
+            # Found by the store's own check too, most likely; that is the more precise.
+            complaints, notes = complaints or [str(error)], []
     if session.as_json:
         emit({"ok": not complaints, "complaints": complaints, "notes": notes, "facts": facts})
     else:
@@ -96,21 +103,41 @@ def _clock(queue: "Queue") -> list[str]:
 
 
 def _counts(queue: "Queue", *, full: bool) -> list[str]:
-    from ...core.queries import CheckCounts, CountJobs
+    from ...core.queries import CheckCounts
 
     connection = queue.connection
-    if not full and sum(count for _, count in connection.ask(CountJobs(merged=True))) > COUNTED:
+    if not full and _is_large(queue):
         return []
     with progress("counting"):
         differences = connection.ask(CheckCounts())
+    remedy = "if jobs were deleted by hand, run holdfast doctor --repair, otherwise please report it"
     return [
-        f"the count of {key.task} {key.state} is {kept:,}, but {found:,} were found; please report it"
+        f"the count of {key.task} {key.state} is {kept:,}, but {found:,} were found; {remedy}"
         for key, kept, found in differences
     ]
 
 
-def _notes(queue: "Queue") -> list[str]:
+def _is_large(queue: "Queue") -> bool:
+    from ...core.queries import CountJobs
+
+    total: int = sum(count for _, count in queue.connection.ask(CountJobs(merged=True)))
+    return total > COUNTED
+
+
+def _repair(queue: "Queue") -> None:
+    from ...engine.commands.verbs import RepairCounts
+    from ...engine.store_connection import StoreConnection
+
+    if not isinstance(queue.connection, StoreConnection):
+        raise BadInput("--repair", "a server", needed="the address of the store itself")
+    with progress("repairing counts"):
+        queue.connection.ask(RepairCounts())
+
+
+def _notes(queue: "Queue", *, full: bool) -> list[str]:
     notes = []
+    if not full and _is_large(queue):
+        notes.append("the counts were not checked, since there are many jobs: holdfast doctor --full")
     failed = sum(row.get("FAILED", 0) for row in queue.counts().values())
     if failed:
         notes.append(f"{counted(failed, 'job')} FAILED: holdfast jobs --state FAILED")

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
 COLUMNS = ("TASK", "LANG", "VERSION", "EID", "SET")
 VERSION_COLUMNS = ("VERSION", "LANG", "RESTORES", "SET")
-_OPTIONS = ("batch", "batch_size", "timeout", "cpu", "memory_mb", "output_kb", "open_files", "context_jobs")
-_SCRIPTS = ("eid", "before", "before_each", "after_each")
 
 
 @click.group()
@@ -47,16 +45,17 @@ def handler() -> None:
 @click.option("--output-kb", type=int, metavar="N", help="How much output a job may write.")
 @click.option("--open-files", type=int, metavar="N", help="How many files a context may open.")
 @click.option("--context-jobs", type=int, metavar="N", help="Replace a context after N jobs.")
+@click.option("--context-age", metavar="TIME", help="Replace a context after this time.")
 @settings()
 @click.pass_obj
 def set_handler(session: Session, /, *, task: str, file: str | None, lang: str, **said: Any) -> None:
     """Make a new version of a task's handler."""
-    body = said["body"]
+    body = said.pop("body")
     if body is not None and file is not None:
         raise click.UsageError("give FILE or --body, not both")
     if body is None:
         body = _text(file)
-    options = {name: said[name] for name in (*_SCRIPTS, *_OPTIONS) if said[name] is not None}
+    options = {name: value for name, value in said.items() if value is not None}
     with session.open() as queue:
         kept = queue.handlers.set(task, body, lang=lang, **options)
     answer(_record(kept), f"{task} version {kept.version}", as_json=session.as_json)

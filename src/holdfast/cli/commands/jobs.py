@@ -91,7 +91,8 @@ def when(job: "Job", now: int) -> str:
             return f"since {since(job.started_at, now).removesuffix(' ago')}"
         case "PAUSED":
             return f"added {since(job.created_at, now)}"
-    return f"ended {since(job.finished_at, now)}"
+    # The time may have been lost with a damaged record.
+    return f"ended {since(job.finished_at, now)}" if job.finished_at else "ended"
 
 
 def _note(job: "Job", now: int) -> str:

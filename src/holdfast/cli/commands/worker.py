@@ -65,7 +65,7 @@ SWITCH_S = 0.000_5
     type=click.IntRange(1, 256),
     default=8,
     show_default=True,
-    help="With --handlers: jobs that run at once in each executor; of one tenant, half of them.",
+    help="With --handlers: jobs that run at once in each executor; of one tenant, one less.",
 )
 @click.option(
     "--concurrency",

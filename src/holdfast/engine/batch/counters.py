@@ -25,6 +25,8 @@ class Counts(Struct, eq=False):
     # -1 if they never started; and how long they took together.
     ends: dict[tuple[str, str, State | None, int, int], tuple[int, int]] = {}
     moved: Mapping[TallyKey, int] = {}
+    # What the stored counts lack (`RepairCounts`).
+    _missing: Mapping[CountKey, int] = {}
 
     def came(self, jobs: Iterable[Job]) -> None:
         """Count jobs that were added, or changed to these."""
@@ -44,9 +46,13 @@ class Counts(Struct, eq=False):
         for kind in map(_kind, jobs):
             changes[kind] = changes[kind] + sign if kind in changes else sign
 
+    def add_missing(self, missing: Mapping[CountKey, int]) -> None:
+        """Correct the stored counts by these differences."""
+        self._missing = missing
+
     def take(self) -> dict[CountKey, int]:
         """The differences that are not zero; the counters start again."""
-        sums: dict[CountKey, int] = {}
+        sums: dict[CountKey, int] = {**self._missing}
         for kind in self._changes:
             key, count = _key(kind), self._changes[kind]
             count = sums[key] + count if key in sums else count
@@ -54,7 +60,7 @@ class Counts(Struct, eq=False):
                 sums[key] = count
             elif key in sums:
                 del sums[key]
-        self._changes = {}
+        self._changes, self._missing = {}, {}
         return sums
 
     def count_changes(

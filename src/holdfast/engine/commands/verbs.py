@@ -19,6 +19,7 @@ from ...core.managing import RunSchedule, SetRetention, StopWorker
 from ...core.sysid import TakeSysid
 from ..batch import notes, task_defaults
 from ..batch.batch import Batch
+from ..queries import check_counts
 from . import chores, governing, handlers, indexing, keys, outbox, requests, schedules, tokens, workers
 from .adding import add_all, check_held, put, reserve_ids
 from .restoring import MarkRestored, mark_restored
@@ -199,6 +200,15 @@ def purge(batch: Batch, command: c.Purge) -> int:
     return batch.forget(batch.txn.ended(command.before_ms, tenant=command.tenant, limit=command.limit))
 
 
+class RepairCounts(c.Command, frozen=True, kw_only=True):
+    """Set the counts to the numbers of jobs in the store, except for tasks whose counts change meanwhile."""
+
+
+def repair_counts(batch: Batch, _command: RepairCounts) -> None:
+    """Add what the counts lack; see `RepairCounts`. What this batch changes is in neither of the two yet."""
+    batch.counts.add_missing({key: found - kept for key, kept, found in check_counts(batch.txn)})
+
+
 # None: claims, which the engine runs after all other commands of a batch.
 VERBS: dict[type[c.Command], Callable[[Batch, Any], Any] | None] = {
     c.Claim: None,
@@ -239,8 +249,9 @@ VERBS: dict[type[c.Command], Callable[[Batch, Any], Any] | None] = {
     c.SetProgress: indexing.set_progress,
     c.Append: indexing.append,
     c.TrimLog: indexing.trim,
-    # Submitted by `holdfast restored`.
+    # Submitted by `holdfast restored`, and by `holdfast doctor --repair`.
     MarkRestored: mark_restored,
+    RepairCounts: repair_counts,
     # Submitted by servers on behalf of a client.
     requests.NoteRequest: requests.note_request,
     # Sent only between shards.

@@ -86,7 +86,7 @@ async def _hand_out(
     families: dict[int, q.Family] = {}
     try:
         if with_family:
-            families = await port.committer.ask_async(q.LoadFamilies(job_ids=with_family))
+            families = await port.query(q.LoadFamilies(job_ids=with_family))
     except BaseException:
         # The client will not get them.
         port.give_back(claimed)
@@ -178,7 +178,7 @@ async def query(port: Port, headers: p.Headers) -> PortReply:
     if len(text) > QUERY_BYTES:
         raise p.malformed("query")
     try:
-        return PortReply(await port.committer.ask_async(q.SelectJobs(text=text, tenant=port.tenant)))
+        return PortReply(await port.query(q.SelectJobs(text=text, tenant=port.tenant)))
     except QueryFailed as error:
         raise p.PortRefusal("502 Query failed", detail=str(error)) from None
 

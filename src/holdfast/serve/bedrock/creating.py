@@ -42,7 +42,7 @@ async def create(port: Port, jobs: Sequence[p.Headers], *, mock: bool) -> list[i
     if parent_ids or late:
         only = drafts[0].new if late and len(drafts) == 1 else None
         query = LoadJobs(job_ids=tuple(parent_ids), data=only is not None, holder_of=only)
-        found: Loaded = await port.committer.ask_async(query)
+        found: Loaded = await port.query(query)
         parents = _parents(port, found, parent_ids)
         mocked = {parent.mock for parent in parents}
         if late or len(mocked) > 1:

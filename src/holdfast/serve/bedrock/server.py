@@ -1,6 +1,6 @@
 """The job-command port: connections, one request after the other on each, replies in order.
 
-    bytes ──▶ Parser ──▶ requests waiting ──▶ one, or a run of like ones (runs.py) ──▶ replies
+    bytes ──▶ Parser ──▶ requests waiting ──▶ one, or a run of like ones (`next_run`) ──▶ replies
                                                     │
              the client disconnects ────────────────┴──▶ a waiting claim is cancelled; jobs whose reply did
                                                          not arrive are released at once
@@ -17,15 +17,16 @@ from collections.abc import Awaitable, Callable, Sequence
 
 from ...core import commands as c
 from ...core.bounds import PORT_BUFFERED_BYTES, PORT_CONNECTIONS, PORT_PIPELINED, PORT_PIPELINED_BYTES
+from ...engine.connection import Connection
 from ...store.common.clock import monotonic_s
-from ..service import shown_address
+from ..config import Options
+from ..guard import Guard
+from ..service import is_loopback, shown_address
 from . import parameters as p
-from .access import PortGuard
 from .commands import NOTHING_TO_SAY, PortReply, carry_out, is_claim
-from .port import Port
+from .port import Port, PortGuard
 from .receipt import arrived, watch
 from .refusals import NOTHING
-from .runs import next_run
 from .wire import Broken, Parser, Request, reply_bytes
 
 CLOSE = (("Connection", "close"),)
@@ -158,6 +159,8 @@ class PortConnection(asyncio.Protocol):
         self._buffered = self._ahead = 0
         # Replies to be written together.
         self._outgoing: list[tuple[bytes, tuple[c.Claimed, ...]]] = []
+        # The task that decides whether a long head may go on, or has decided that it may.
+        self._admission: asyncio.Task[None] | None = None
         # Ends a connection whose request does not become whole.
         self._timer: asyncio.TimerHandle | None = None
         self._transport: asyncio.Transport
@@ -193,7 +196,7 @@ class PortConnection(asyncio.Protocol):
             self._refuse(BUSY)
             return
         is_ahead = len(self._waiting) > PORT_PIPELINED or self._ahead > PORT_PIPELINED_BYTES
-        if is_ahead and self._reading:
+        if (is_ahead or self._is_stopped(is_next=len(self._waiting) > waiting)) and self._reading:
             self._reading = False
             self._transport.pause_reading()
         self._go_on()
@@ -262,7 +265,8 @@ class PortConnection(asyncio.Protocol):
     def _caught_up(self) -> None:
         self._ahead = 0
         self._count_buffered(self._parser.size)
-        if not self._reading and not self._closing:
+        is_stopped = self._admission is not None and not self._admission.done()
+        if not self._reading and not self._closing and not is_stopped:
             self._reading = True
             self._transport.resume_reading()
 
@@ -302,15 +306,35 @@ class PortConnection(asyncio.Protocol):
             elif refusal is not None:
                 self._say(refusal.status, more=more, detail=refusal.detail)
 
-    async def _refusal(self, request: Request) -> p.PortRefusal | None:
+    async def _refusal(self, request: Request, *, is_counted: bool = True) -> p.PortRefusal | None:
         """The refusal of a request that is not allowed, or None."""
         if self._server.guard is None:
             return None
         try:
-            await self._server.guard.check(request.verb, request.headers, self._peer)
+            guard, peer = self._server.guard, self._peer
+            await guard.check(request.verb, request.headers, peer, is_counted=is_counted)
         except p.PortRefusal as refusal:
             return refusal
         return None
+
+    def _is_stopped(self, *, is_next: bool) -> bool:
+        """Whether no more is read until a long head is allowed: a client without a token must not send it."""
+        if is_next:
+            self._admission = None
+        if self._admission is None and self._server.guard is not None and (begun := self._parser.begun):
+            self._admission = asyncio.get_running_loop().create_task(self._admit(begun))
+        return self._admission is not None and not self._admission.done()
+
+    async def _admit(self, begun: Request) -> None:
+        refusal = await self._refusal(begun, is_counted=False)
+        if self._closing:
+            return
+        if refusal is not None:
+            self._parser.end()
+            self._count_buffered(self._ahead)
+            self._waiting.append(Broken(refusal.status, final=True))
+        if self._task is None:
+            asyncio.get_running_loop().call_soon(self._caught_up if refusal is None else self._go_on)
 
     def _begun(self, request: Request) -> asyncio.Task[PortReply]:
         task = asyncio.get_running_loop().create_task(self._server.carried_out(request))
@@ -444,3 +468,59 @@ class PortConnection(asyncio.Protocol):
     def abort(self) -> None:
         """Close, whatever runs."""
         self._transport.abort()
+
+
+# Pipelined requests that may be executed together, with one commit and one write for all of them. They are
+# consecutive, have the same verb, and are submitted without a read before, so they take effect in the order
+# in which they arrived. A request with a `Connection` header, or one that may read first, is executed alone.
+
+# By verb: the parameters with which it reads first.
+_READS_BY = {
+    "createjob": frozenset(("parentjobid", "repeat", "priority")),
+    "getjob": frozenset[str](),
+    "getjobs": frozenset[str](),
+    "finishjob": frozenset(("data",)),
+}
+
+
+def next_run(waiting: deque[Request | Broken]) -> list[Request | Broken]:
+    """Remove and return the first request, and those behind it that may be executed with it."""
+    run = [waiting.popleft()]
+    if kind := _kind(run[0]):
+        while waiting and len(run) < PORT_PIPELINED and _kind(waiting[0]) == kind:
+            run.append(waiting.popleft())
+    return run
+
+
+def _kind(item: Request | Broken) -> str:
+    """The verb by which requests may be executed together; "" for one that is executed alone."""
+    if isinstance(item, Broken) or "connection" in item.headers:
+        return ""
+    verb = item.verb.lower()
+    reads_by = _READS_BY.get(verb)
+    return verb if reads_by is not None and reads_by.isdisjoint(item.headers) else ""
+
+
+class BedrockService:
+    """Listens where the options say, for one tenant."""
+
+    name = "bedrock"
+
+    def __init__(
+        self, connection: Connection, guard: Guard, options: Options, log: Callable[[str], None]
+    ) -> None:
+        assert options.bedrock is not None
+        self._address, tenant = options.bedrock, options.bedrock_tenant
+        self.where = str(self._address)
+        port = Port(connection, tenant=tenant, lease_ms=options.bedrock_lease_ms)
+        loopback = is_loopback(self._address.host)
+        self._server = PortServer(port, log, PortGuard(guard, tenant=tenant, loopback=loopback))
+
+    async def start(self) -> list[str]:
+        """Listen; see `Service`."""
+        addresses = await self._server.start(self._address.host, self._address.port)
+        return [f"job commands on {address}" for address in addresses]
+
+    async def drain(self) -> None:
+        """Answer waiting requests, and close; see `Service`."""
+        await self._server.drain()

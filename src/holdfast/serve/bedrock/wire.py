@@ -13,6 +13,7 @@ be pipelined, however they are split into packets.
 
 A head is at most 64 KB, apart from the values of `data`, `jobs`, `jobIDs` and `query`, which may be as long
 as the largest data. A longer one is refused as soon as that many bytes have arrived, even without a line end.
+`begun` tells the headers in the first 64 KB of a longer head: by them a server decides whether it takes more.
 
 A malformed request becomes a `Broken`. After one that is `final` the start of the next request is unknown.
 """
@@ -98,6 +99,19 @@ class Parser:
         """Whether a request has begun that is not whole."""
         return bool(self._buffer or self._skip) or self._chunked is not None
 
+    @property
+    def begun(self) -> Request | None:
+        """The request whose head is longer than 64 KB and not whole, as far as these 64 KB tell; or None."""
+        if self._skip or self._chunked is not None or len(self._buffer) <= PORT_LINES_BYTES:
+            return None
+        found = _parsed(bytes(self._buffer[:PORT_LINES_BYTES]).rpartition(b"\n")[0])
+        return found if isinstance(found, Request) else Request("", {})
+
+    def end(self) -> None:
+        """Forget what is kept, and read no more."""
+        self.over = True
+        self._buffer.clear()
+
     def feed(self, data: bytes) -> Iterator[Request | Broken]:
         """The requests that are whole with these bytes. To be used up before the next are fed."""
         if self.over:
@@ -105,8 +119,7 @@ class Parser:
         self._buffer += data
         while (found := self._next()) is not None:
             if isinstance(found, Broken) and found.final:
-                self.over = True
-                self._buffer.clear()
+                self.end()
             yield found
 
     def _next(self) -> Request | Broken | None:

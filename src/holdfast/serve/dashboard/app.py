@@ -109,9 +109,9 @@ class Dashboard:
         trials: HandlerTrials | None = None,
     ) -> None:
         self._exchange, self._store, self._is_tls, self._trials = exchange, store, is_tls, trials
-        self._sessions, self._ended = Sessions(key), EndedSessions(exchange.connection)
+        self._sessions, self._ended = Sessions(key), EndedSessions(exchange.asking)
         self._budget = ActionBudget()
-        self._tenants = TenantNames(exchange.connection)
+        self._tenants = TenantNames(exchange.asking)
         self._live = LivePages(exchange, self._readmit)
         # Without it every client may do everything: an application around it checks who they are.
         self._sign_in = sign_in
@@ -187,7 +187,7 @@ class Dashboard:
             session=session,
             form_token=self._sessions.form_token(session, grant.name),
             budget=self._budget,
-            now_ms=await exchange.connection.ask_async(q.GetTime()) if has_store else system_clock(),
+            now_ms=await exchange.asking.ask_async(q.GetTime()) if has_store else system_clock(),
             base=request.scope.get("root_path", ""),
             store=self._store,
             trials=self._trials,

@@ -39,8 +39,8 @@ async def record(view: View, action: str, **fields: Any) -> None:
     raw = msgspec.json.encode(_action(view, action, fields)).decode()
     log.info("%s", raw)
     name = OPERATORS_LOG if view.grant.tenant is None else AUDIT_LOG
-    tenant, connection = view.grant.tenant or "", view.exchange.connection
-    await connection.ask_async(c.Append(log=name, tenant=tenant, items=(LogItem(data=raw),)))
+    tenant, asking = view.grant.tenant or "", view.exchange.asking
+    await asking.ask_async(c.Append(log=name, tenant=tenant, items=(LogItem(data=raw),)))
     if view.budget.wants_trim((tenant, name), now_ms=view.now_ms):
         await _trim(view, name, tenant)
 
@@ -58,17 +58,17 @@ def _action(view: View, action: str, fields: dict[str, Any]) -> Action:
 
 async def _trim(view: View, name: str, tenant: str) -> None:
     """Remove the entries that are older than `KEPT_MS`."""
-    connection, oldest_ms, up_to = view.exchange.connection, view.now_ms - KEPT_MS, 0
+    asking, oldest_ms, up_to = view.exchange.asking, view.now_ms - KEPT_MS, 0
     while True:
         asked = q.ReadLog(log=name, tenant=tenant, after=up_to, limit=LOG_PAGE_ITEMS)
-        page: q.LogPage = await connection.ask_async(asked)
+        page: q.LogPage = await asking.ask_async(asked)
         found = [(row.at, _read(row)) for row in page.items]
         fresh = next((at for at, one in found if one is not None and one.at >= oldest_ms), None)
         up_to = fresh - 1 if fresh is not None else found[-1][0] if found else up_to
         if fresh is not None or len(found) < LOG_PAGE_ITEMS:
             break
     if up_to:
-        await connection.ask_async(c.TrimLog(log=name, tenant=tenant, up_to=up_to))
+        await asking.ask_async(c.TrimLog(log=name, tenant=tenant, up_to=up_to))
 
 
 async def latest(view: View) -> list[Action]:

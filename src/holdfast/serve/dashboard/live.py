@@ -40,7 +40,7 @@ class LivePages:
         """The events for one page."""
         if job := view.param("job"):
             of_job = confine(view.grant, q.GetJob(job_id=read_job_id(job)))
-            await self._exchange.connection.ask_async(of_job)
+            await self._exchange.asking.ask_async(of_job)
             events = job_stream(self._exchange, of_job)
         else:
             asked: list[q.Query] = [q.GetOverview(tenant=view.tenant, only_own=view.tenant is not None)]

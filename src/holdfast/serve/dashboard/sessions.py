@@ -21,8 +21,8 @@ from ...core.bounds import HOUR_MS, LOG_PAGE_ITEMS
 from ...core.errors import StoreError
 from ...core.indexed import LogItem
 from ...core.token import FRESH_S, is_token_name
-from ...engine.connection import Connection
 from ...store.common.clock import monotonic_s
+from ..asking import Asking
 from ..http.problems import Refusal
 
 COOKIE = "holdfast_session"
@@ -113,8 +113,8 @@ def read_session(value: str | None) -> SignIn | None:
 class EndedSessions:
     """The sessions that a sign-out has ended before their time, on any server of the store."""
 
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
+    def __init__(self, asking: Asking) -> None:
+        self._asking = asking
         # By index in the log: when a session expires, and the hash of its cookie.
         self._ended: dict[int, tuple[int, str]] = {}
         self._hashes: set[str] = set()
@@ -125,7 +125,7 @@ class EndedSessions:
         entry = (session.expires_ms, _hash_of(session))
         self._hashes.add(entry[1])
         item = LogItem(data=msgspec.json.encode(entry).decode())
-        await self._connection.ask_async(c.Append(log=SESSIONS_LOG, items=(item,)))
+        await self._asking.ask_async(c.Append(log=SESSIONS_LOG, items=(item,)))
         await self._read()
         expired = 0
         for at, (expires_ms, hashed) in list(self._ended.items()):
@@ -135,7 +135,7 @@ class EndedSessions:
             self._hashes.discard(hashed)
             del self._ended[at]
         if expired:
-            await self._connection.ask_async(c.TrimLog(log=SESSIONS_LOG, up_to=expired))
+            await self._asking.ask_async(c.TrimLog(log=SESSIONS_LOG, up_to=expired))
 
     async def has(self, session: SignIn) -> bool:
         """Whether a session was ended, as of at most `FRESH_S` ago; as of before while the store is away."""
@@ -150,7 +150,7 @@ class EndedSessions:
         self._read_s = monotonic_s()
         while True:
             asked = q.ReadLog(log=SESSIONS_LOG, after=self._read_to, limit=LOG_PAGE_ITEMS)
-            page: q.LogPage = await self._connection.ask_async(asked)
+            page: q.LogPage = await self._asking.ask_async(asked)
             for row in page.items:
                 self._ended[row.at] = entry = msgspec.json.decode(row.body, type=tuple[int, str])
                 self._hashes.add(entry[1])

@@ -6,8 +6,8 @@ from typing import Any
 
 from ...core import queries as q
 from ...core.handler import ListHandlers
-from ...engine.connection import Connection
 from ...store.common.clock import monotonic_s
+from ..asking import Asking
 from .markup import Markup, el, join, user_text
 from .view import View
 
@@ -22,8 +22,8 @@ FRESH_S = 10.0
 class TenantNames:
     """The first tenants that have jobs, as one server knows them."""
 
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
+    def __init__(self, asking: Asking) -> None:
+        self._asking = asking
         self._names: tuple[str, ...] = ()
         self._until_s, self._lock = 0.0, asyncio.Lock()
 
@@ -39,7 +39,7 @@ class TenantNames:
         """The first names, by pages that begin after all tasks of a tenant."""
         names: dict[str, None] = {}
         asked = q.CountJobs(limit=PAGE_TASKS)
-        while len(names) <= LISTED + 1 and (counts := await self._connection.ask_async(asked)):
+        while len(names) <= LISTED + 1 and (counts := await self._asking.ask_async(asked)):
             names |= dict.fromkeys(key.tenant for key, _ in counts)
             asked = q.CountJobs(limit=PAGE_TASKS, after_tenant=counts[-1][0].tenant, after_task=LAST_NAME)
         return tuple(islice(names, LISTED + 2))

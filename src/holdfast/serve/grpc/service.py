@@ -98,6 +98,7 @@ class GrpcService:
         for stream in list(self._streams):
             stream.drain()
         await stopping
+        self._decoding.close()
 
     def _handlers(self) -> dict[str, Any]:
         found: dict[str, Any] = {

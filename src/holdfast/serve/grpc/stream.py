@@ -24,6 +24,7 @@ from ...core.queries import Query
 from ...engine.connection import Connection
 from ...engine.ticket import CallbackTicket, Ticket
 from ...store.common.clock import monotonic_s
+from ..asking import reply_in_time
 from .admission import Caller, abort
 
 # How long a claim or an Await may wait at the most; the client asks again.
@@ -215,7 +216,7 @@ class Stream:
 
         async def ask() -> None:
             try:
-                reply = await self._connection.ask_async(asked)
+                reply = await reply_in_time(self._connection.ask_async, asked)
             except HoldfastError as error:
                 reply = error
             if not self._ended:

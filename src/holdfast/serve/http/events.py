@@ -117,7 +117,7 @@ class _Feed:
     async def _look(self) -> None:
         while True:
             try:
-                replies = [await self._exchange.connection.ask_async(one) for one in self._asked]
+                replies = [await self._exchange.asking.ask_async(one) for one in self._asked]
                 latest = self._write(*replies)
             except HoldfastError as error:
                 latest = _event("problem", problem_of(error))
@@ -141,7 +141,7 @@ async def job_events(exchange: Exchange, request: Request, grant: Grant) -> Resp
     """A job at each change, until it has ended or is gone."""
     asked = confine(grant, q.GetJob(job_id=read_id(request.path_params["job_id"])))
     # Before the stream begins: an unknown job is a problem, not an event.
-    await exchange.connection.ask_async(asked)
+    await exchange.asking.ask_async(asked)
     return event_response(job_stream(exchange, asked), partial(exchange.readmit, request))
 
 
@@ -151,7 +151,7 @@ async def job_stream(exchange: Exchange, asked: q.GetJob) -> AsyncGenerator[byte
     version, silent_s = 0, 0.0
     while not exchange.draining.is_set():
         try:
-            job = await exchange.connection.ask_async(asked)
+            job = await exchange.asking.ask_async(asked)
         except NotFound:
             yield _event("gone", b"{}")
             return

@@ -46,7 +46,7 @@ class Exchange:
 
     def __init__(self, connection: Connection, guard: Guard, *, loopback: bool, max_body_bytes: int) -> None:
         self.connection, self.guard, self.loopback = connection, guard, loopback
-        self._asking, self.decoding = Asking(connection), Decoding()
+        self.asking, self.decoding = Asking(connection), Decoding()
         # The commits of this server, for its metrics.
         self.commits = CommitMeter()
         connection.measure(self.commits)
@@ -115,7 +115,7 @@ class Exchange:
         asked = confine(grant, asked, ids_are_own=ids_are_own)
         if isinstance(asked, c.Command):
             check_command(asked)
-        return self._asking.ask_async(asked, wait_s=wait_s)
+        return self.asking.ask_async(asked, wait_s=wait_s)
 
     async def wait(self, request: Request, work: Awaitable[T], otherwise: T) -> T:
         """What is waited for; given up when the client goes away, `otherwise` when the server closes."""
@@ -227,7 +227,7 @@ def decode(raw: bytes, kind: Any) -> Any:
             check_values(raw, kind)
         return msgspec.json.decode(raw, type=kind)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise bad_json(error, kind) from None
+        raise bad_json(error, kind, raw) from None
 
 
 def lines_of(raw: bytes) -> list[bytes]:

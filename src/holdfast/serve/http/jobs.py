@@ -148,7 +148,7 @@ async def _add_once(
     tenant = news[0].tenant if grant.tenant is None and news else grant.tenant or ""
     ids = [] if not news else _spread(await exchange.ask(grant, c.ReserveIds(count=len(news))), news)
     note = RequestNote(fingerprint=fingerprint, ids=tuple(ids))
-    ask = exchange.connection.ask_async
+    ask = exchange.asking.ask_async
     found: RequestNote = await ask(NoteRequest(tenant=tenant, key=key, note=note))
     if found.fingerprint != fingerprint:
         raise Refusal(422, "KEY_REUSED", "this Idempotency-Key was used for a request with another body")

@@ -9,6 +9,7 @@ from msgspec import Meta
 from starlette.responses import Response
 
 from ...core import errors as e
+from ...core.checks import json_fault
 from ..guard import incidents
 
 TYPE = "application/problem+json"
@@ -111,11 +112,10 @@ def response_to(error: e.HoldfastError) -> Response:
     return Response(problem_of(error), status, headers, TYPE)
 
 
-def bad_json(error: Exception, kind: Any = None) -> Refusal:
+def bad_json(error: Exception, kind: Any = None, raw: bytes = b"") -> Refusal:
     """What msgspec found wrong, with the path to it; of an unknown field of `kind`, what may be meant."""
     if isinstance(error, msgspec.DecodeError) and not isinstance(error, msgspec.ValidationError):
-        where = str(error).removeprefix("JSON is malformed: ")
-        return Refusal(400, "BAD_INPUT", f"the body is not JSON: {where}")
+        return Refusal(400, "BAD_INPUT", f"the body is not JSON: {json_fault(error, raw)}")
     hint, text = "", str(error)
     if len(text) > ERROR_CHARS:
         text = f"{text[:ERROR_CHARS]}…"

@@ -10,6 +10,7 @@ The body of a handler is its `body`; the document's other parts go in the query 
 document, also in the reply.
 """
 
+import re
 from typing import Any
 
 import msgspec
@@ -25,19 +26,14 @@ from ...core.lines import adds_of_lines, check_line_names
 from .exchange import Exchange, lines_of, mark_trace, respond
 from .values import Id, Name
 
-# The document's names of what ours call otherwise.
-_SCRIPTS = {"eid": "eid", "before": "before", "beforeEach": "before_each", "afterEach": "after_each"}
-_OPTIONS = {
-    "batch": "batch",
-    "batchSize": "batch_size",
-    "timeoutMs": "timeout_ms",
-    "cpuMs": "cpu_ms",
-    "memoryMb": "memory_mb",
-    "outputKb": "output_kb",
-    "openFiles": "open_files",
-    "contextJobs": "context_jobs",
-    "contextAgeMs": "context_age_ms",
-}
+
+def _document_names(*names: str) -> dict[str, str]:
+    """Our names by those of the document, which has capitals where ours have underscores."""
+    return {re.sub("_(.)", lambda found: found[1].upper(), name): name for name in names}
+
+
+_SCRIPTS = _document_names("eid", "before", "before_each", "after_each")
+_OPTIONS = _document_names(*RunnerOptions.__struct_fields__)
 
 
 class AddedIds(msgspec.Struct, frozen=True):

@@ -100,6 +100,7 @@ class HttpService:
             await asyncio.wait(self._state.tasks, timeout=1.0)
         if self._sweeper is not None:
             self._sweeper.cancel()
+        self._exchange.decoding.close()
 
     async def _sweep(self) -> None:
         while True:

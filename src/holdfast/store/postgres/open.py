@@ -8,8 +8,8 @@ tables of an application       StoreError: Holdfast needs its own schema
 """
 
 from ...core.counting import counted
-from ...core.errors import SchemaMismatch, StoreCorrupt, StoreError, StoreMissing
-from ...core.layout import Layout, check_layout
+from ...core.errors import SchemaMismatch, StoreError, StoreMissing
+from ...core.layout import Layout, check_layout, layout_in, missing_version
 from .connection import PostgresConnection
 from .locks import lock_number
 from .statements import LAYOUT, migrations
@@ -33,21 +33,15 @@ _WRITTEN = ("jobs", "data_apart", "results", "archive", "rows", "counts", "count
 
 
 def layout_of(connection: PostgresConnection, schema: str) -> Layout:
-    """The layout of our tables in a schema; `NO_LAYOUT`: there are none.
-
-    Later versions may add columns to the table, but not change what its first two mean.
-    """
+    """The layout of our tables in a schema; `NO_LAYOUT`: there are none."""
     # From the catalogue: `to_regclass` may use a cache from before we waited for the lock.
+    where = f"the schema {schema}"
     if not connection.value(_TABLES + " AND relname = 'version'", (schema,)):
+        # By names that hardly any application has.
+        if connection.value(_TABLES + " AND relname IN ('count_changes', 'data_apart')", (schema,)) == 2:
+            raise missing_version(where, "version")
         return NO_LAYOUT
-    rows = connection.rows(f'SELECT * FROM "{schema}".version ORDER BY 1 DESC')
-    numbers = rows[0][:2] if rows else (None,)
-    if not all(isinstance(number, int) and number > 0 for number in numbers):
-        raise StoreCorrupt(
-            f"the schema {schema} is damaged: its table version holds {len(rows)} rows, and must hold one, "
-            "the number of its layout; restore a backup"
-        )
-    return Layout(*numbers) if len(numbers) == 2 else Layout(numbers[0], 0)
+    return layout_in(connection.rows(f'SELECT * FROM "{schema}".version ORDER BY 1 DESC'), where, "version")
 
 
 def make_ready(connection: PostgresConnection, address: PostgresAddress, *, create: bool = True) -> Layout:

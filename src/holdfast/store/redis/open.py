@@ -160,8 +160,8 @@ def _layout_of(found: bytes, keys: Keys, address: RedisAddress) -> Layout:
     version, oldest, *_ = [*found.split(b" "), b""]
     if not version.isdigit() or not int(version) or oldest.strip(b"0123456789"):
         raise StoreCorrupt(
-            f"{address.shown} is damaged: {keys.version.decode()} is not the number of a layout; "
-            "restore a backup"
+            f"{address.shown} is damaged: its key {keys.version.decode()} must begin with the number of its "
+            "layout, which is at least 1, and does not; restore a backup"
         )
     return Layout(int(version), int(oldest or 0))
 

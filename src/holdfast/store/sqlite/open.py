@@ -14,12 +14,13 @@ The layout is in a table of ours: the numbers in the file's header belong to the
 have the file open notice a migration: it renames the tables that they write.
 """
 
+import os
 from pathlib import Path
 
 from ...core.errors import StoreCorrupt, StoreError, StoreMissing
-from ...core.layout import Layout, check_layout
+from ...core.layout import Layout, check_layout, layout_in, missing_version
 from .connection import Driver, SqliteConnection
-from .errors import cannot_open, system_faults
+from .errors import cannot_open, not_writable, system_faults
 from .lock import WriteQueue, begin
 from .statements import LAYOUT_TABLES, in_layout, migrations, oldest_writer_of, table_of, use_layout
 
@@ -45,6 +46,9 @@ def open_writer(
             raise StoreMissing(path)
         if not path.parent.is_dir() or path.is_dir():
             raise cannot_open(path, "no such file")
+        # SQLite would leave files that the owner cannot write: only a process that may write removes them.
+        if _has_bytes(path) and not os.access(path, os.W_OK):
+            raise not_writable(path)
     connection = driver.open(str(path))
     try:
         connection.rows(f"PRAGMA busy_timeout = {PATIENT_MS}")
@@ -109,20 +113,14 @@ def _settle(connection: SqliteConnection, path: Path, cache_kb: int) -> None:
 
 
 def layout_of(connection: SqliteConnection, path: Path) -> Layout:
-    """The layout of our tables in the file; `NO_LAYOUT`: there are none.
-
-    Later versions may add columns to the table, but not change what its first two mean.
-    """
+    """The layout of our tables in the file; `NO_LAYOUT`: there are none."""
     if not connection.value("SELECT count(*) FROM sqlite_schema WHERE name = 'holdfast_schema'"):
+        if connection.value("SELECT count(*) FROM sqlite_schema WHERE name = 'holdfast_counts'"):
+            raise missing_version(path, "holdfast_schema")
         return NO_LAYOUT
-    rows = connection.rows("SELECT * FROM holdfast_schema ORDER BY 1 DESC")
-    numbers = rows[0][:2] if rows else (None,)
-    if not all(isinstance(number, int) and number > 0 for number in numbers):
-        raise StoreCorrupt(
-            f"{path} is damaged: its table holdfast_schema holds {len(rows)} rows, and must hold one, "
-            "the number of its layout; restore a backup"
-        )
-    return Layout(*numbers) if len(numbers) == 2 else Layout(numbers[0], 0)
+    return layout_in(
+        connection.rows("SELECT * FROM holdfast_schema ORDER BY 1 DESC"), path, "holdfast_schema"
+    )
 
 
 def needs_migration(connection: SqliteConnection, path: Path) -> bool:

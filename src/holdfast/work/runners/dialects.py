@@ -98,8 +98,8 @@ class JsonDialect:
             raise ContextFailed(INVALID_RESPONSE, f"a reply that cannot be decoded: {error}") from None
         del buffer[: end + 1]
         _check_number(number, found.number)
-        if not LEAST_EXIT_CODE <= found.exit_code <= MOST_EXIT_CODE:
-            raise ContextFailed(INVALID_RESPONSE, _refuse_exit_code(found.exit_code))
+        if not is_exit_code(found.exit_code):
+            raise ContextFailed(INVALID_RESPONSE, refuse_exit_code(found.exit_code))
         body = raw if found.base64 else None if text == "null" else text
         return _limited(Reply(found.exit_code, body, found.error, found.traceback))
 
@@ -113,7 +113,13 @@ def _check_number(expected: int, found: int) -> None:
         raise ContextFailed(INVALID_RESPONSE, f"a reply to request {found} instead of {expected}")
 
 
-def _refuse_exit_code(found: object) -> str:
+def is_exit_code(number: int) -> bool:
+    """Whether a job may end with this number."""
+    return LEAST_EXIT_CODE <= number <= MOST_EXIT_CODE
+
+
+def refuse_exit_code(found: object) -> str:
+    """The error for a number with which no job may end."""
     return f"exit code {found}: a number from {LEAST_EXIT_CODE} to {MOST_EXIT_CODE} is needed"
 
 
@@ -184,8 +190,8 @@ def read_status(status: int, written: bytes, code: bytes) -> Reply:
     if words := code.split():
         last = words[-1].decode(errors="replace")
         chosen = int(last) if last.isdecimal() and len(last) < 10 else 0
-        if not LEAST_EXIT_CODE <= chosen <= MOST_EXIT_CODE:
-            exit_code, error = ERROR, f"{INVALID_RESPONSE}: {_refuse_exit_code(last[:100])}"
+        if not is_exit_code(chosen):
+            exit_code, error = ERROR, f"{INVALID_RESPONSE}: {refuse_exit_code(last[:100])}"
         elif exit_code == OK or chosen // 100 != OK // 100:
             exit_code, error = chosen, ""
     return _limited(Reply(exit_code, _read_result(written), error))

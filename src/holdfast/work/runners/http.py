@@ -24,7 +24,7 @@ from ...core.job import Body
 from ...queue.timers import TimerThread
 from ...store.common.clock import monotonic_s
 from .contexts import ContextKey, WarmContext, early_ms
-from .dialects import BAD_JSON
+from .dialects import BAD_JSON, is_exit_code, refuse_exit_code
 from .public_address import FORBIDDEN_ADDRESS, ForbiddenAddress, open_public
 from .records import (
     BAD_HANDLER,
@@ -103,7 +103,7 @@ class HttpContext(WarmContext):
         except _TransportError as error:
             result = RunResult(exit_code=ERROR, error=f"{error}: {error.explain(handler.body)}")
         else:
-            result = RunResult(exit_code=status, body=_as_result(kind, body))
+            result = _result_of(status, _as_result(kind, body))
         return msgspec.structs.replace(result, wall_ms=(monotonic_s() - started_s) * 1000)
 
     def run_batch(self, handler: Handler, jobs: Sequence[HandlerJob]) -> list[RunResult]:
@@ -334,6 +334,13 @@ def _as_line(payload: bytes) -> bytes:
         return payload
 
 
+def _result_of(exit_code: int, body: Body | None = None) -> RunResult:
+    """The result that a server has replied; one with a number that is no exit code is an error of its own."""
+    if is_exit_code(exit_code):
+        return RunResult(exit_code=exit_code, body=body)
+    return RunResult(exit_code=ERROR, error=f"{INVALID_RESPONSE}: {refuse_exit_code(exit_code)}")
+
+
 def read_replies(body: bytes, count: int) -> list[RunResult]:
     """The results of a batch, from the lines of its response."""
     lines = [line for line in body.splitlines() if line.strip() and not line.startswith(b"#")]
@@ -344,6 +351,6 @@ def read_replies(body: bytes, count: int) -> list[RunResult]:
             shown = line[:100].decode(errors="replace")
             invalid = RunResult(exit_code=ERROR, error=f"{INVALID_RESPONSE}: {shown!r} has no exit code")
             return results + [invalid] * (count - len(results))
-        results.append(RunResult(exit_code=int(match[1])))
+        results.append(_result_of(int(match[1])))
     missing = RunResult(exit_code=ERROR, error=f"{NO_RESPONSE}: {len(results)} replies to {count} jobs")
     return results + [missing] * (count - len(results))

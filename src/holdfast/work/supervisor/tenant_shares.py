@@ -1,7 +1,7 @@
 """How much of the slots for stored handlers each tenant has, and may have.
 
-A job that sleeps has its slot until it ends, and no job is interrupted for another. So one tenant gets no
-more than half of the slots for jobs that are not short, also while no other waits: the next one finds a slot.
+A job that sleeps has its slot until it ends, and no job is interrupted for another. So one tenant gets all
+slots but one for jobs that are not short, also while no other waits: the next one finds a slot.
 Among tenants that have the same number of jobs here, those come first that have used the least time of late.
 """
 
@@ -36,7 +36,7 @@ class TenantShares:
         for tenant, count in self._busy.items():
             used_s[tenant] = used_s.get(tenant, 0.0) + count * passed_s
         # With one slot there is nothing to share.
-        self._most = math.inf if slots == 1 else slots // 2
+        self._most = math.inf if slots == 1 else slots - 1
         self._busy, self._used_s, self._updated_s = busy, used_s, now_s
 
     def room(self, tenant: str) -> float:
