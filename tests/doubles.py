@@ -13,7 +13,18 @@ from typing import Any, TypeVar
 from holdfast.engine.engine import Engine
 from holdfast.queue.base import BaseQueue
 from holdfast.store.common.clock import Clock
-from holdfast.store.contract import JOBS, NO_WAKE, Capabilities, Changes, ReadTxn, Store, StoreReport, Txn
+from holdfast.store.contract import (
+    JOBS,
+    NO_WAKE,
+    Capabilities,
+    Changes,
+    ClaimQuery,
+    Leased,
+    ReadTxn,
+    Store,
+    StoreReport,
+    Txn,
+)
 from holdfast.store.memory.store import MemoryStore
 
 T = TypeVar("T")
@@ -23,7 +34,19 @@ T = TypeVar("T")
 PATIENCE_S = 0.05
 
 
-class Passing:
+class OnlyBatches:
+    """A store whose plain commands are batches too, so that `run` meets everything."""
+
+    def commit(self, changes: Changes) -> bool:
+        """Refused."""
+        return False
+
+    def lease(self, query: ClaimQuery, leased: list[Leased]) -> bool:
+        """Refused."""
+        return False
+
+
+class Passing(OnlyBatches):
     """A store that passes everything on to another: the base of those that differ in one thing."""
 
     def __init__(self, store: Store) -> None:

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from holdfast.core import rules
-from holdfast.core.job import Children, Code, Job, JobProgress, Outcome, Place, starts_plainly
+from holdfast.core.job import Children, Code, Job, JobProgress, Outcome, Place, plain_lease_ms
 from holdfast.store.contract import ClaimQuery, leased_all
 
 NOW_MS = 1_767_225_600_000
@@ -53,11 +53,15 @@ def _jobs(place: Place) -> st.SearchStrategy[Job]:
 
 @given(_jobs(Place.READY), st.booleans())
 def test_a_plain_start_is_that_of_the_rules(job: Job, start: bool) -> None:
-    if starts_plainly(job):
+    if plain_lease_ms(job) >= 60_000:
         query = ClaimQuery(owner=5, now_ms=NOW_MS, limit=1, lease_until=NOW_MS + 60_000, start=start)
         by_rules = rules.claim(job, owner=5, now_ms=NOW_MS, lease_ms=60_000, start=start)
         assert leased_all([job], query) == [replace(by_rules, version=job.version + 1)]
 
 
 def test_most_jobs_start_plainly() -> None:
-    assert starts_plainly(Job(id=1, task="a", place=Place.READY))
+    """Also with a time limit that no lease reaches."""
+    job = Job(id=1, task="a", place=Place.READY)
+    assert plain_lease_ms(job) > 10**12
+    assert plain_lease_ms(replace(job, timeout_ms=120_000)) == 120_000
+    assert plain_lease_ms(replace(job, domain=b"d")) == 0

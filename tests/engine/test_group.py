@@ -20,6 +20,7 @@ from holdfast.store.common.clock import monotonic_s
 from holdfast.store.common.interrupts import interruptible
 from holdfast.store.contract import Capabilities, JobFilter
 from holdfast.store.memory.store import MemoryStore
+from tests.doubles import OnlyBatches
 
 ADD = c.Add(jobs=(c.NewJob(task="work"),))
 # Jobs of claims that were struck after `ask` had returned, before the test had noted them.
@@ -27,7 +28,7 @@ AT_THE_VERY_END = 20
 CLAIM = c.Claim(tasks=("work",), lease_ms=60_000)
 
 
-class Watched(MemoryStore):
+class Watched(OnlyBatches, MemoryStore):
     """Remembers which thread ran a batch, can be made to fail, and can be held up."""
 
     def __init__(self) -> None:
@@ -199,7 +200,7 @@ def test_a_thread_that_is_interrupted_leaves_no_other_waiting(line, store):
         assert len(line.ask(CLAIM, wait_s=10)) == 1
 
 
-class Undone(MemoryStore):
+class Undone(OnlyBatches, MemoryStore):
     """Undoes the next batch, whose thread is interrupted; another thread claims before that is noticed."""
 
     line: Committer
@@ -271,7 +272,7 @@ def test_beside_a_commit_that_takes_long_others_are_made():
     line.close()
 
 
-class Several(MemoryStore):
+class Several(OnlyBatches, MemoryStore):
     """Has two commits under way at once; one batch takes its time before it begins."""
 
     capabilities = Capabilities(parallel_commits=2)

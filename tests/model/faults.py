@@ -22,7 +22,7 @@ from holdfast.core.errors import StoreError, Unavailable, Unsettled
 from holdfast.core.kinds import OUTBOX
 from holdfast.core.managing import SetRetention
 from holdfast.store.common.clock import Clock
-from holdfast.store.contract import Changes, Store, Txn
+from holdfast.store.contract import Changes, ClaimQuery, Leased, Store, Txn
 from holdfast.store.memory.store import MemoryStore
 from holdfast.store.sharded.store import Opener, ShardedStore
 from tests.doubles import Passing
@@ -95,6 +95,28 @@ class FaultyStore(Passing):
         if kind == "unheard":
             raise Unsettled("it went away, after the commit as it turned out")
         return result
+
+    def commit(self, changes: Changes) -> bool:
+        """The same of plain commands."""
+        return self._plainly(lambda: self.store.commit(changes))
+
+    def lease(self, query: ClaimQuery, leased: list[Leased]) -> bool:
+        """The same of plain claims."""
+        return self._plainly(lambda: self.store.lease(query, leased))
+
+    def _plainly(self, call: Callable[[], bool]) -> bool:
+        kind = self._faults.take()
+        if kind == "refused":
+            raise Unavailable("it is away")
+        if kind == "undone":
+            raise Unavailable("it went away before the commit")
+        if kind == "lost":
+            raise Unsettled("it went away, before the commit as it turned out")
+        if call():
+            if kind == "unheard":
+                raise Unsettled("it went away, after the commit as it turned out")
+            return True
+        return False
 
 
 class FaultyModel(Model):

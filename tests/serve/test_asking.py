@@ -9,9 +9,10 @@ from holdfast.core.queries import GetData
 from holdfast.engine.store_connection import StoreConnection
 from holdfast.serve.asking import Asking
 from holdfast.store.memory.store import MemoryStore
+from tests.doubles import OnlyBatches
 
 
-class FussyStore(MemoryStore):
+class FussyStore(OnlyBatches, MemoryStore):
     """Cannot store one job."""
 
     def run(self, fn, *, blind=False):

@@ -312,17 +312,26 @@ def state(job: Job) -> State:
     return State.RUNQUEUED if job.lapsed else State.QUEUED
 
 
-def starts_plainly(job: Job) -> bool:
-    """Whether `rules.claim` changes nothing beyond what a store changes in a claim."""
-    return not (
+# Longer than any lease: what `plain_lease_ms` returns for a job without a time limit.
+ANY_LEASE_MS = (1 << 53) - 1
+
+
+def plain_lease_ms(job: Job) -> int:
+    """The longest lease with which a claim changes only what a store changes by itself; 0: none is.
+
+    Beyond that, `rules.claim` or the limits of its domain decide about the job.
+    """
+    if (
         job.expires_at
         or job.retry_after
-        or job.timeout_ms
         or job.lapsed
         or job.again_at
         or job.damaged is not None
         or job.max_losses == 1
-    )
+        or job.domain is not None
+    ):
+        return 0
+    return job.timeout_ms or ANY_LEASE_MS
 
 
 def start_of(job: Job, *, now_ms: int, ran_ms: int | None) -> int:

@@ -31,10 +31,10 @@ from ..core.unique import Unique
 from ..core.worker import Worker
 from ..store.common.clock import monotonic_s
 from ..store.common.pointers import Pointer
-from ..store.contract import Changes, ReadTxn, Store, Txn
-from . import joblog, upkeep
+from ..store.contract import Changes, Leased, ReadTxn, Store, Txn
+from . import joblog, plain, upkeep
 from .batch.batch import Batch
-from .batch.task_defaults import KnownDefaults
+from .batch.task_defaults import FRESH_MS, KnownDefaults
 from .claim_hint import ClaimHint, read_claim_hint
 from .commands.adding import insert_scheduled, is_free
 from .commands.chores import Chore
@@ -49,7 +49,7 @@ from .done import Done
 from .queries import QUERIES, STORE_QUERIES
 from .records import Patterns
 from .shard_info import UNSHARDED, ShardInfo
-from .sysid import IdMaker, IdSource, OutOfNumbers, StopPeriod, Sysid
+from .sysid import RENEW_MS, IdMaker, IdSource, OutOfNumbers, StopPeriod, Sysid
 
 if TYPE_CHECKING:
     from .metrics import CommitMeter
@@ -107,6 +107,8 @@ class Engine:
         self._meter: CommitMeter | None = None
         # When the rest of upkeep is due (at first use: now), and when it last ran.
         self.next_upkeep_ms = self._upkept_ms = 0
+        # Claims are batches until then.
+        self._leases_from_ms = 0
 
     def measure(self, meter: "CommitMeter") -> None:
         """Have commits measured."""
@@ -118,6 +120,79 @@ class Engine:
         `done` is filled along the way: after an interrupt it has what may have been committed.
         """
         done = Done() if done is None else done
+        started_s = 0.0 if self._meter is None else monotonic_s()
+        if not self._run_plainly(commands, done):
+            self._run_batch(commands, done)
+        if self._meter is not None:
+            self._meter.note_commit(commands, monotonic_s() - started_s, done.unreported)
+        return done
+
+    def _run_plainly(self, commands: Sequence[c.Command], done: Done) -> bool:
+        """Run commands that need no batch (`plain`); False: nothing was done."""
+        if self.ids.held is None or self._retention_wanted is not None:
+            return False
+        if type(commands[0]) is c.Claim:
+            return len(commands) == 1 and self._lease(commands[0], done)
+        now_ms = self.store.now_ms()
+        if plain.are_adds(commands):
+            made = plain.changes_of_adds(commands, self.ids, self.shard_info.slots, now_ms)
+            if made is None:
+                return False
+            changes, done.replies = made
+            done.now_ms, done.woke, done.added = now_ms, True, changes.added
+        elif self._is_fresh(now_ms) and plain.are_answers(commands):
+            try:
+                changes = self._changes_of_answers(commands, done, now_ms)
+            except (plain.NeedsRead, Conflict):
+                done.reset()
+                return False
+        else:
+            return False
+        if not self.store.commit(changes):
+            done.reset()
+            return False
+        self._committed(done)
+        return True
+
+    def _changes_of_answers(self, commands: Sequence[c.Command], done: Done, now_ms: int) -> Changes:
+        """What plain answers write: those of a batch that reads nothing."""
+        txn: Any = plain.NothingToRead(now_ms)
+        maker = IdMaker(self.ids, txn, self.shard_info.slots)
+        changes = self._transact(txn, maker, commands, done, claims=False, trust=True)
+        if changes.rows or changes.dues or changes.forgotten or maker.rows:
+            raise plain.NeedsRead
+        return changes
+
+    def _lease(self, command: c.Claim, done: Done) -> bool:
+        """Run a plain claim; False: it needs a batch, or has found nothing."""
+        now_ms, held = self.store.now_ms(), self.ids.held
+        published = self._known.fresh(now_ms)
+        if held is None or published is None or now_ms > held.lease.until_ms - RENEW_MS:
+            return False
+        if not self._upkept_ms <= now_ms < self.next_upkeep_ms or now_ms < self._leases_from_ms:
+            return False
+        if command.taken_bytes or (command.handled and not command.picks):
+            return False
+        query = plain.query_of(command, owner=command.owner or held.number, now_ms=now_ms)
+        leased: list[Leased] = []
+        try:
+            if not self.store.lease(query, leased) or not leased:
+                return False
+        finally:
+            # Also after an interrupt.
+            done.replies = [plain.reply_of(leased, query)]
+        if not plain.are_plain(leased, published):
+            # Rare, and probably so for the next jobs too.
+            self._leases_from_ms = now_ms + FRESH_MS
+            releases = plain.releases(done.replies[0])
+            done.reset()
+            self._run_batch(releases, Done())
+            return False
+        done.now_ms = now_ms
+        return True
+
+    def _run_batch(self, commands: Sequence[c.Command], done: Done) -> None:
+        """Run commands as one transaction that reads what they need."""
         attempts, maker, claims = 0, None, False
         for command in commands:
             claims = claims or type(command) in CLAIMING
@@ -133,7 +208,6 @@ class Engine:
             # The records that holders send are trusted once: the swap fails if they are out of date.
             return self._transact(txn, maker, commands, done, claims=claims, trust=attempts == 1), None
 
-        started_s = 0.0 if self._meter is None else monotonic_s()
         blind = self._sends_blind and not claims and self._is_blind(commands)
         out_of: OutOfNumbers | None = None
         stop: StopPeriod | None = None
@@ -149,10 +223,9 @@ class Engine:
                 stop = stop or StopPeriod()
                 stop.sleep(error)
         assert maker is not None
-        self._committed(done, maker)
-        if self._meter is not None:
-            self._meter.note_commit(commands, monotonic_s() - started_s, done.unreported)
-        return done
+        if maker.rows:
+            self.ids.adopt(maker)
+        self._committed(done)
 
     def _is_blind(self, commands: Sequence[c.Command]) -> bool:
         """Whether a batch most likely needs no read."""
@@ -338,10 +411,8 @@ class Engine:
         """Whether the retention was read recently."""
         return abs(now_ms - self._retention_seen_ms) < upkeep.PERIOD_MS
 
-    def _committed(self, done: Done, maker: IdMaker) -> None:
+    def _committed(self, done: Done) -> None:
         """Update the engine's caches after a commit."""
-        if maker.rows:
-            self.ids.adopt(maker)
         if done.added and joblog.LOG.isEnabledFor(joblog.ADDED):
             joblog.added(done.added)
         if done.unreported:

@@ -10,8 +10,11 @@ as far as the store's durability setting promises.
 
     fn reads through txn ──▶ the rules decide ──▶ Changes ──▶ the store commits it
 
-A store keeps jobs in order and decides nothing. `claim` is the only method by which it changes jobs itself,
-exactly as `core.rules.claim` changes a plain job (`core.job.starts_plainly`).
+A store keeps jobs in order and decides nothing. `claim` and `lease` are the only methods by which it changes
+jobs itself, exactly as `core.rules.claim` changes a plain job (`core.job.plain_lease_ms`).
+
+What users do most needs no read: `commit` writes changes that were decided without one, and `lease` claims
+plain jobs. Both are one statement or message, and refuse whatever needs more; then the engine runs a batch.
 
 Everything other than jobs is a row: a table, a key, bytes and optionally the time at which it is due. Unique
 keys, domains, limits, pauses, schedules, workers, sysids, progress, logs and steps are rows (`core.kinds`).
@@ -31,7 +34,7 @@ from msgspec.structs import replace
 from ..core import rank
 from ..core.glob import matches
 from ..core.history import TallyKey as TallyKey
-from ..core.job import Body, Job, Place, size_of
+from ..core.job import ANY_LEASE_MS, Body, Job, Place, State, size_of
 from ..core.jump import Jump
 from ..core.kinds import Names
 from ..core.limits import DomainCounts, DomainKey
@@ -46,6 +49,8 @@ TRIES = 100
 Skipped = tuple[tuple[str | None, str | None], ...]
 # (tenant, task, maximum number of jobs) to claim.
 Pick = tuple[str, str, int]
+# A READY job as it was before a claim, and its data.
+Leased = tuple[Job, Body]
 # The table and the key of a row.
 RowKey = tuple[str, str]
 # The key and the value of a row.
@@ -135,6 +140,11 @@ class ClaimQuery(NamedTuple):
     def started_at(self) -> int:
         """The start of the run: now, or 0 if the holder reports it later."""
         return self.now_ms if self.start else 0
+
+    @property
+    def lease_ms(self) -> int:
+        """How long the lease is: jobs whose `plain_lease_ms` is less do not start plainly."""
+        return self.lease_until - self.now_ms if self.lease_until else ANY_LEASE_MS
 
     def wants(self, tenant: str, task: str) -> bool:
         """Whether the query matches any jobs of a tenant's task."""
@@ -231,6 +241,25 @@ def page_of_counts(
     return {key: mine[key] for key in sorted(key for key in mine if key[:2] > after)[: max(limit, 0)]}
 
 
+def counts_of_lease(jobs: Iterable[Job]) -> dict[CountKey, int]:
+    """The differences of the counts when these plain jobs are leased."""
+    differences: dict[CountKey, int] = {}
+    for (tenant, task), count in Counter([(job.tenant, job.task) for job in jobs]).items():
+        differences[CountKey(tenant, task, Place.READY, State.QUEUED)] = -count
+        differences[CountKey(tenant, task, Place.RUNNING, State.RUNNING)] = count
+    return differences
+
+
+def first_jobs(jobs: Sequence[Job], most_bytes: int) -> Sequence[Job]:
+    """The first of these jobs with at most so many bytes of data together, at least one."""
+    size = 0
+    for at, job in enumerate(jobs):
+        size += job.size
+        if at and size > most_bytes:
+            return jobs[:at]
+    return jobs
+
+
 class Moments(NamedTuple):
     """The next times in ms at which upkeep has something to do, by kind; None: never."""
 
@@ -243,6 +272,10 @@ class Moments(NamedTuple):
     def first(self) -> int | None:
         """The earliest of the four."""
         return min([moment for moment in self if moment is not None], default=None)
+
+    def is_due(self, now_ms: int) -> bool:
+        """Whether upkeep has something to do now."""
+        return self.first is not None and self.first <= now_ms
 
     def after_claim(self, jobs: Sequence[Job], lease: int) -> "Moments | None":
         """The moments after these jobs were leased until `lease`, a rank; None: they must be read again."""
@@ -421,6 +454,28 @@ class Store(Protocol):
     @property
     def capabilities(self) -> Capabilities:
         """What this store can do; constant."""
+
+    def commit(self, changes: Changes) -> bool:
+        """Commit changes for which nothing was read, in one statement or message where possible.
+
+        They are those of plain adds and answers, without `rows`, `dues`, `forgotten` and `notice`, and are
+        durable on return. False: nothing was written, because an id exists, a job is not of the version
+        before, or the store has a notice; a batch then finds out which. A store may return False at any
+        time. Errors are those of `run`.
+        """
+
+    def lease(self, query: ClaimQuery, leased: list[Leased]) -> bool:
+        """Lease the first READY jobs that match, in one statement or message where possible; append them.
+
+        What `Txn.claim` and `bodies` do in a batch: the jobs as they were before, with their data; and the
+        counts of `counts_of_lease`. Missing data is empty bytes. False: nothing was leased, because something
+        else must be decided: the store has a notice or a pause, something is due by `query.now_ms`
+        (`ReadTxn.moments`), or one of the jobs does not start plainly (`core.job.plain_lease_ms`). A store
+        may return False at any time. The jobs have at most CLAIM_BYTES of data, or there is one.
+
+        `leased` is filled before the commit, or as soon as that is known: after an interrupt it has what may
+        have been leased, which the caller then releases.
+        """
 
     def run(self, fn: Callable[[Txn], tuple[Changes, T]], *, blind: bool = False) -> T:
         """Call `fn` as one atomic batch, again after a conflict; durable on return.

@@ -60,12 +60,17 @@ class KnownDefaults:
 
     def read(self, txn: ReadTxn, *, keep: bool) -> Published:
         """The defaults, at most a few seconds old. `keep`: unless the transaction has changed them itself."""
-        if keep and self._read_ms is not None and 0 <= txn.now_ms - self._read_ms < FRESH_MS:
-            return self._found
+        if keep and (known := self.fresh(txn.now_ms)) is not None:
+            return known
         found = read_published(txn)
         if keep:
             self._found, self._read_ms = found, txn.now_ms
         return found
+
+    def fresh(self, now_ms: int) -> Published | None:
+        """The defaults, if they were read a few seconds ago at most."""
+        known = self._read_ms is not None and 0 <= now_ms - self._read_ms < FRESH_MS
+        return self._found if known else None
 
     def forget(self) -> None:
         """Clear the cache: the defaults have changed."""

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from ...core import commands as c
 from ...core import defaults, rules
 from ...core.bounds import CLAIM_BYTES, CLAIM_JOBS
-from ...core.job import Job, Place, damaged_bodies, starts_plainly
+from ...core.job import ANY_LEASE_MS, Job, Place, damaged_bodies, plain_lease_ms
 from ...core.limits import DomainKey
 from ...core.queries import ListWaiting
 from ...store.contract import ClaimQuery, Pick, leased_all, picks_left
@@ -98,7 +98,8 @@ def _round(batch: Batch, command: c.Claim, limit: int, started: list[Job], last_
     size = command.taken_bytes + sum([job.size for job in (*started, *jobs)])
     filled = _filled(batch, command, jobs)
     odd = owner != query.owner or size > CLAIM_BYTES or bool(filled)
-    if not odd and all([job.domain is None and starts_plainly(job) for job in jobs]):  # noqa: C419 - a call for each less
+    lease_ms = command.lease_ms or ANY_LEASE_MS
+    if not odd and all([plain_lease_ms(job) >= lease_ms for job in jobs]):  # noqa: C419 - a call for each less
         # Plain jobs: the rules would decide just what the store has done.
         started += now
         # If the store has found fewer than the limit there are hardly any more.
@@ -147,11 +148,12 @@ def _start(
     full = False
     size = command.taken_bytes + sum(job.size for job in started)
     has_some = bool(started or command.taken_bytes)
+    lease_ms = command.lease_ms or ANY_LEASE_MS
     runs: list[tuple[Job, Job]] = []
     failed: list[Job] = []
     for job in jobs:
         wanted, after = filled.get(job.id, job), batch.stored[job.id]
-        if after.owner != owner or wanted is not job or not starts_plainly(job):
+        if after.owner != owner or wanted is not job or plain_lease_ms(job) < lease_ms:
             after = rules.claim(
                 wanted, owner=owner, now_ms=batch.now_ms, lease_ms=command.lease_ms, start=command.start
             )

@@ -15,10 +15,24 @@ import threading
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from ...core.bounds import CLAIM_BYTES
 from ...core.errors import BadInput, Conflict, Contended
+from ...core.job import plain_lease_ms
+from ...core.kinds import PAUSE
 from ..common.clock import Clock, jump_of, system_clock
 from ..common.lending import lend_nothing
-from ..contract import TRIES, Capabilities, Changes, ReadTxn, StoreReport, Txn
+from ..contract import (
+    TRIES,
+    Capabilities,
+    Changes,
+    ClaimQuery,
+    Leased,
+    ReadTxn,
+    StoreReport,
+    Txn,
+    counts_of_lease,
+    first_jobs,
+)
 from .data import MemoryData
 from .dicts import roll_back
 from .reads import MemoryReads
@@ -61,6 +75,44 @@ class MemoryStore:
                 return result
             roll_back(data.undo_log)
         raise Contended(f"a batch was done {TRIES} times, and each time something had changed")
+
+    def commit(self, changes: Changes) -> bool:
+        """Write the changes, if they fit and there is no notice."""
+        with self._lock:
+            txn = self._plain_txn()
+            return txn is not None and self._keep(lambda: txn.write(changes))
+
+    def lease(self, query: ClaimQuery, leased: list[Leased]) -> bool:
+        """Claim jobs, if nothing else has to be decided."""
+        with self._lock:
+            txn = self._plain_txn()
+            if txn is None or txn.rows(PAUSE) or txn.moments().is_due(query.now_ms):
+                return False
+            jobs = first_jobs(txn.find(query), CLAIM_BYTES)
+            if any(plain_lease_ms(job) < query.lease_ms for job in jobs):
+                return False
+            bodies = txn.bodies([job.id for job in jobs])
+            leased += [(job, bodies.get(job.id, b"")) for job in jobs]
+            return self._keep(lambda: txn.lease(jobs, query, counts_of_lease(jobs)))
+
+    def _plain_txn(self) -> MemoryTxn | None:
+        """A transaction for changes that need no read; None if there is a notice."""
+        roll_back(self._data.undo_log)
+        txn = MemoryTxn(self._data, self._clock(), None)
+        return None if txn.notice() is not None else txn
+
+    def _keep(self, write: Callable[[], None]) -> bool:
+        """Write, or roll back; whether it fitted."""
+        try:
+            write()
+        except Conflict:
+            roll_back(self._data.undo_log)
+            return False
+        except BaseException:
+            roll_back(self._data.undo_log)
+            raise
+        self._data.undo_log.clear()
+        return True
 
     def read(self, fn: Callable[[ReadTxn], T], *, hint: bool = False) -> T:
         """Call `fn` under the lock, as `run` does."""

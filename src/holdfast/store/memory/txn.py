@@ -1,6 +1,6 @@
 """The writes of the memory store: claims, and the fields of `Changes` in their order."""
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from itertools import islice
 
 from ...core.errors import Conflict
@@ -24,12 +24,21 @@ class MemoryTxn(MemoryReads, Txn):
     # Claims
 
     def claim(self, query: ClaimQuery) -> list[Job]:
-        found = self._picked(query) if query.picks else self._matching(Place.READY, query, query.limit)
-        for job in leased_all(found, query):
-            self.data.jobs.put(job.id, job)
-        if found:
-            self.data.turns.serve(found, query)
+        found = self.find(query)
+        self.lease(found, query, {})
         return found
+
+    def find(self, query: ClaimQuery) -> list[Job]:
+        """The first READY jobs that match."""
+        return self._picked(query) if query.picks else self._matching(Place.READY, query, query.limit)
+
+    def lease(self, jobs: Sequence[Job], query: ClaimQuery, counts: Mapping[CountKey, int]) -> None:
+        """Lease jobs that were found, and write these differences of the counts."""
+        for job in leased_all(jobs, query):
+            self.data.jobs.put(job.id, job)
+        self._count(counts)
+        if jobs:
+            self.data.turns.serve(jobs, query)
 
     def _matching(self, index: Hashable, query: ClaimQuery, limit: int) -> list[Job]:
         ready = (self.data.jobs[id] for _, id in self.data.jobs.index(index))

@@ -24,7 +24,7 @@ from ...core.layout import Layout, unreadable_newer
 from ..common.clock import Clock
 from ..common.outage import Outages, RetryPeriod, unsettled
 from ..common.server_time import Time
-from ..contract import ENDS, Capabilities, Changes, ReadTxn, StoreReport, Txn
+from ..contract import ENDS, Capabilities, Changes, ClaimQuery, Leased, ReadTxn, StoreReport, Txn
 from .borrow import Database, SessionInfo, borrowed, check_database, lend, session_of
 from .changes import Parameters, as_bytes, call_of, numbered_call_of
 from .connection import NoConnection, OwnConnection, PostgresConnection, ReadsSomething
@@ -129,6 +129,14 @@ class PostgresStore:
         return script(self._schema)
 
     # Batches
+
+    def commit(self, changes: Changes) -> bool:
+        """Not yet: all changes are those of batches."""
+        return False
+
+    def lease(self, query: ClaimQuery, leased: list[Leased]) -> bool:
+        """Not yet: all claims are those of batches."""
+        return False
 
     def run(self, fn: Fn[T], *, blind: bool = False) -> T:
         """Call `fn` as one transaction, which is on the server's disk when this returns.

@@ -30,7 +30,7 @@ from ..common.lending import lend_nothing
 from ..common.outage import RETRIED_IF_OPENED, Outages, RetryPeriod, Unreachable, unsettled
 from ..common.repair import beyond_repair
 from ..common.server_time import Time
-from ..contract import TRIES, UNCHANGED, Capabilities, Changes, ReadTxn, StoreReport, Txn
+from ..contract import TRIES, UNCHANGED, Capabilities, Changes, ClaimQuery, Leased, ReadTxn, StoreReport, Txn
 from .connection import COMMIT, SETTLE, Command, RedisConnection, RedisSession, server_of
 from .errors import FAULTS, ReplyError, first_line, is_lost, translated
 from .keys import Keys, new_stamp
@@ -116,6 +116,14 @@ class RedisStore:
         return info
 
     # Batches
+
+    def commit(self, changes: Changes) -> bool:
+        """Not yet: all changes are those of batches."""
+        return False
+
+    def lease(self, query: ClaimQuery, leased: list[Leased]) -> bool:
+        """Not yet: all claims are those of batches."""
+        return False
 
     def run(self, fn: Callable[[Txn], tuple[Changes, T]], *, blind: bool = False) -> T:
         """Call `fn` as one atomic batch, with the durability asked for when this returns."""

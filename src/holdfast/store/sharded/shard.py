@@ -22,7 +22,7 @@ from ...core.errors import (
 )
 from ...core.kinds import SHARD
 from ..common.clock import monotonic_s, system_clock
-from ..contract import NOTHING, Capabilities, Changes, ReadTxn, Store, StoreReport, Txn
+from ..contract import NOTHING, Capabilities, Changes, ClaimQuery, Leased, ReadTxn, Store, StoreReport, Txn
 
 T = TypeVar("T")
 V = TypeVar("V")
@@ -71,6 +71,14 @@ class Shard:
     def title(self) -> str:
         """The name of the shard in messages."""
         return f"shard {self.number} of {self.of} ({self.name})"
+
+    def commit(self, changes: Changes) -> bool:
+        """See `Store.commit`; `Unavailable` while the shard is down."""
+        return self._guarded(lambda store: store.commit(changes))
+
+    def lease(self, query: ClaimQuery, leased: list[Leased]) -> bool:
+        """See `Store.lease`; `Unavailable` while the shard is down."""
+        return self._guarded(lambda store: store.lease(query, leased))
 
     def run(self, fn: Callable[[Txn], tuple[Changes, T]], *, blind: bool = False) -> T:
         """See `Store.run`; `Unavailable` while the shard is down."""

@@ -15,7 +15,7 @@ from ...core.counting import counted
 from ...core.errors import BadInput, SchemaMismatch, StoreError
 from ...core.slots import SHARDS, shard_of
 from ..common.clock import monotonic_s
-from ..contract import Capabilities, Changes, ReadTxn, Store, StoreReport, Txn
+from ..contract import Capabilities, Changes, ClaimQuery, Leased, ReadTxn, Store, StoreReport, Txn
 from .reads import Missing, ShardedReads, ShardsWanted
 from .shard import Shard
 
@@ -60,6 +60,14 @@ class ShardedStore:
     def shard_of(self, job_id: int) -> Shard:
         """The shard of a job."""
         return self.shards[shard_of(job_id, len(self.shards))]
+
+    def commit(self, changes: Changes) -> bool:
+        """Refused: a commit is of one shard."""
+        return False
+
+    def lease(self, query: ClaimQuery, leased: list[Leased]) -> bool:
+        """Refused: a claim is of one shard."""
+        return False
 
     def run(self, fn: Callable[[Txn], tuple[Changes, T]], *, blind: bool = False) -> T:
         """Not implemented: a batch runs in one shard."""

@@ -26,7 +26,19 @@ from ...core.layout import unreadable_newer
 from ..common.clock import Clock, SystemClock, monotonic_s, system_clock
 from ..common.lending import driver_of, is_of, kind_of, lend_nothing
 from ..common.repair import call_with_repair
-from ..contract import ENDS, NO_WAKE, NOTHING, TRIES, Capabilities, Changes, ReadTxn, StoreReport, Txn
+from ..contract import (
+    ENDS,
+    NO_WAKE,
+    NOTHING,
+    TRIES,
+    Capabilities,
+    Changes,
+    ClaimQuery,
+    Leased,
+    ReadTxn,
+    StoreReport,
+    Txn,
+)
 from .connection import DEFAULT_DRIVER, SqliteConnection
 from .drivers import driver_named
 from .errors import faults, translated
@@ -78,6 +90,14 @@ class SqliteStore:
         _stores.add(self)
 
     # Batches
+
+    def commit(self, changes: Changes) -> bool:
+        """Not yet: all changes are those of batches."""
+        return False
+
+    def lease(self, query: ClaimQuery, leased: list[Leased]) -> bool:
+        """Not yet: all claims are those of batches."""
+        return False
 
     def run(self, fn: Fn[T], *, blind: bool = False) -> T:
         """Call `fn` as one transaction, which is on disk when this returns."""
