@@ -18,6 +18,7 @@ from holdfast.engine.engine import Engine
 from holdfast.engine.ticket import Ticket
 from holdfast.store.common.clock import SystemClock, monotonic_s
 from holdfast.store.memory.store import MemoryStore
+from tests.queue_suite.tools import until
 
 
 def test_a_claim_whose_caller_went_away_takes_nothing():
@@ -53,6 +54,7 @@ def test_a_store_that_cannot_tell_the_time_ends_no_wait():
     try:
         committer.ask(c.Add(jobs=(c.NewJob(task="later", delay_ms=60_000),)))
         waiting.start()
+        until(lambda: committer._waiter._claims)
         broken.set()
         # Longer than the waiter ever sleeps: it has looked at the clock meanwhile.
         time.sleep(1.5)

@@ -49,14 +49,14 @@ class Damager(ABC):
 
 
 class SqliteDamager(Damager):
-    """A file."""
+    """A file. Small data is in the row of its job, a small result in that of the archive."""
 
-    columns = {"jobs": "rest", "archive": "record", "data": "body", "results": "body"}
+    columns = {"jobs": ("jobs", "rest"), "archive": ("archive", "record"), "data": ("jobs", "body")}
+    columns["results"] = ("archive", "result")
 
     def _write(self, store, table, job_id, raw):
-        sql = f"UPDATE holdfast_{table} SET {self.columns[table]} = CAST(? AS TEXT) WHERE id = ?"
-        if raw is None:
-            sql = f"DELETE FROM holdfast_{table} WHERE ? IS NULL AND id = ?"
+        name, column = self.columns[table]
+        sql = f"UPDATE holdfast_{name} SET {column} = CAST(? AS TEXT) WHERE id = ?"
         assert look(store, lambda txn: txn.connection.change(sql, (raw, job_id))) == 1  # type: ignore[attr-defined]
 
     def schema(self, store, numbers):

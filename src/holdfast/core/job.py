@@ -37,6 +37,9 @@ class Unreadable(bytes):
     """A damaged body: it was text, but is not valid UTF-8 or JSON any more; empty if it is missing."""
 
 
+MISSING = Unreadable()
+
+
 _check_json = msgspec.json.Decoder(msgspec.Raw).decode
 
 

@@ -468,7 +468,7 @@ class Store(Protocol):
         """Lease the first READY jobs that match, in one statement or message where possible; append them.
 
         What `Txn.claim` and `bodies` do in a batch: the jobs as they were before, with their data; and the
-        counts of `counts_of_lease`. Missing data is empty bytes. False: nothing was leased, because something
+        counts of `counts_of_lease`. Missing data is `MISSING`. False: nothing was leased, because something
         else must be decided: the store has a notice or a pause, something is due by `query.now_ms`
         (`ReadTxn.moments`), or one of the jobs does not start plainly (`core.job.plain_lease_ms`). A store
         may return False at any time. The jobs have at most CLAIM_BYTES of data, or there is one.

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 from ...core.bounds import CLAIM_BYTES
 from ...core.errors import BadInput, Conflict, Contended
-from ...core.job import plain_lease_ms
+from ...core.job import MISSING, plain_lease_ms
 from ...core.kinds import PAUSE
 from ..common.clock import Clock, jump_of, system_clock
 from ..common.lending import lend_nothing
@@ -92,7 +92,7 @@ class MemoryStore:
             if any(plain_lease_ms(job) < query.lease_ms for job in jobs):
                 return False
             bodies = txn.bodies([job.id for job in jobs])
-            leased += [(job, bodies.get(job.id, b"")) for job in jobs]
+            leased += [(job, bodies.get(job.id, MISSING)) for job in jobs]
             return self._keep(lambda: txn.lease(jobs, query, counts_of_lease(jobs)))
 
     def _plain_txn(self) -> MemoryTxn | None:

@@ -61,6 +61,17 @@ def is_busy(driver: Driver, error: Exception) -> bool:
     return driver.fault(error).code & 0xFF in (BUSY, LOCKED)
 
 
+def is_refusal(driver: Driver, error: Exception) -> bool:
+    """Whether a plain statement was refused, which a batch may resolve.
+
+    The id exists, another connection has the lock, or the view is missing: the store is being moved, or it
+    has a new layout.
+    """
+    fault = driver.fault(error)
+    is_missing = "no such table" in fault.text
+    return is_missing or fault.code in (CONSTRAINT_PRIMARYKEY, CONSTRAINT_ROWID) or is_busy(driver, error)
+
+
 def _store_error(fault: SqliteFault, path: Path) -> HoldfastError:
     """An error that names the file, the problem and the remedy."""
     kind = fault.code & 0xFF

@@ -40,6 +40,7 @@ from typing import Any
 
 from ...core.errors import StoreError, Unavailable
 from ..common.clock import monotonic_s, system_clock
+from .connection import Values
 from .errors import not_writable
 
 # The bytes that SQLite locks: in the database file PENDING, taken for a moment before SHARED, and the range
@@ -223,11 +224,11 @@ class LockGuard:
         except OSError:  # the descriptor is closed
             return False
 
-    def commit(self, execute: Callable[[str], object]) -> None:
-        """COMMIT, with `check` before and after it, unless nothing has changed."""
+    def commit(self, execute: Callable[..., object], sql: str = "COMMIT", values: Values = ()) -> None:
+        """Run a statement that commits, with `check` before and after it, unless nothing has changed."""
         if not self._has_own_byte():
             self.check()
-        execute("COMMIT")
+        execute(sql, values)
         # The folder in any case: `notify` compares what is seen of it after the COMMIT.
         if not (self.folder.is_unchanged() and self._has_own_byte()):
             self.check(committed=True)

@@ -22,7 +22,17 @@ from ...core.layout import Layout, check_layout, layout_in, missing_version
 from .connection import Driver, SqliteConnection
 from .errors import cannot_open, not_writable, system_faults
 from .lock import WriteQueue, begin
-from .statements import LAYOUT_TABLES, in_layout, migrations, oldest_writer_of, table_of, use_layout
+from .statements import (
+    ADDING,
+    LAYOUT_TABLES,
+    SQL,
+    in_layout,
+    migrations,
+    oldest_writer_of,
+    table_of,
+    use_layout,
+)
+from .txn import create_adding
 
 NO_LAYOUT = Layout(0, 0)
 
@@ -167,6 +177,8 @@ def _prepare(
             connection.change("DELETE FROM holdfast_schema")
             layout = (number, oldest_writer_of(number))
             connection.change("INSERT INTO holdfast_schema (version, oldest) VALUES (?, ?)", layout)
+        if version < len(migrations()) and connection.value(SQL["notice"]) is None:
+            create_adding(connection, len(migrations()))
         connection.change("COMMIT")
     except BaseException:
         if connection.in_transaction:
@@ -180,6 +192,7 @@ def _name_tables(connection: SqliteConnection, version: int) -> None:
         return
     # So that SQLite does not look into the views of an application, some of which may be broken.
     connection.rows("PRAGMA legacy_alter_table = 1")
+    connection.change(f"DROP VIEW IF EXISTS {table_of(ADDING, version - 1)}")
     for name in LAYOUT_TABLES:
         connection.change(f"ALTER TABLE {table_of(name, version - 1)} RENAME TO {table_of(name, version)}")
     connection.rows("PRAGMA legacy_alter_table = 0")

@@ -14,7 +14,18 @@ from .. import fairness
 from ..contract import CountKey, JobFilter, Moments, Row, TallyKey, Waiting, WaitingQuery
 from .connection import SqliteConnection
 from .presence import SqlitePresence
-from .statements import JOBS, ROWS, SQL, as_jobs, children, cut, listed, sized, waiting_tasks, with_ids
+from .statements import (
+    JOBS,
+    ROWS,
+    SQL,
+    as_jobs,
+    bodies_of,
+    children,
+    cut,
+    listed,
+    sized,
+    waiting_tasks,
+)
 
 # A body as returned by SQL: text as it is; bytes as hexadecimal text in a list.
 SqlBody = str | list[str]
@@ -92,16 +103,16 @@ class SqliteReads:
         """The data of jobs, or their results, by id."""
         if not ids:
             return {}
-        sql, value = with_ids("results" if result else "data", ids)
-        answer = self.connection.value(sql, (value,))
+        one = len(ids) == 1
+        value = next(iter(ids)) if one else listed(ids)
+        answer = self.connection.value(bodies_of("bodies", results=result, one=one), (value,))
         try:
             return {
                 id: told if type(told) is str else bytes.fromhex(told[0])
                 for id, told in _decode_bodies(answer or _NONE)
             }
         except UNREADABLE:
-            sql, value = with_ids("raw_results" if result else "raw_data", ids)
-            raw = self.connection.rows(sql, (value,))
+            raw = self.connection.rows(bodies_of("raw_bodies", results=result, one=one), (value,))
             return {id: _body(kind, body) for id, kind, body in raw}
 
     def children(
@@ -258,6 +269,10 @@ class SqliteReads:
     def present(self, names: Collection[str]) -> set[str]:
         """Those of these names whose processes are running."""
         return {name for name in names if self._presence.sees(name)}
+
+    def is_busy(self, now_ms: int) -> bool:
+        """Whether something is due, paused or being moved, so that a claim is not plain."""
+        return bool(self.connection.value(SQL["is_busy"], (now_ms,)))
 
     def notice(self) -> bytes | None:
         """The notice of a store that is being moved."""

@@ -21,6 +21,9 @@ from .connection import SqliteConnection, Values
 
 # Rows per statement; with more nothing gets faster.
 ROWS_AT_ONCE = 128
+# Larger data and results are not in the row of their job: a claim writes the row again, which would then not
+# fit into its page.
+BODY_BYTES = 3_000
 
 # The columns that `as_jobs` needs: `rest`, and the fields that are not in it.
 HOT = "id, place, rank, version, owner, lease_until, started_at, claim, size, rest"
@@ -28,11 +31,14 @@ HOT = "id, place, rank, version, owner, lease_until, started_at, claim, size, re
 _FOLDER = Path(__file__).parent
 # Statements inside a trigger are indented, and so do not match.
 _BETWEEN_STATEMENTS = re.compile(r";\n+(?! |END)")
+_IDS = re.compile(r"id IN \(SELECT value FROM json_each\((\?1?)\)\)")
 _PART = re.compile(r"\{(ready_of_pair|is_wanted)\}")
 # Every batch writes one of these tables. Their names have the number of the layout (the first has none), so
 # that a process that does not know of a newer layout can neither read nor write: docs/decisions/0023.
 LAYOUT_TABLES = ("jobs", "data", "results", "archive", "rows")
-_LAYOUT_TABLE = re.compile(rf"\bholdfast\d*_({'|'.join(LAYOUT_TABLES)})\b")
+# And the view through which single jobs are added (`add_job`), which is made anew.
+ADDING = "adding"
+_LAYOUT_TABLE = re.compile(rf"\bholdfast\d*_({'|'.join((*LAYOUT_TABLES, ADDING))})\b")
 
 _encode = msgspec.json.Encoder().encode
 
@@ -159,4 +165,15 @@ def with_ids(name: str, ids: Collection[int]) -> tuple[str, str | int]:
 
 @cache
 def _with_id(name: str) -> str:
-    return SQL[name].replace("id IN (SELECT value FROM json_each(?))", "id = ?")
+    return _one_id(SQL[name])
+
+
+def _one_id(sql: str) -> str:
+    return _IDS.sub(r"id = \1", sql)
+
+
+@cache
+def bodies_of(kind: str, *, results: bool, one: bool) -> str:
+    """The statement `bodies` or `raw_bodies` for data or results, of several jobs or of one."""
+    sql = SQL[kind].replace("{from}", SQL["all_results" if results else "all_data"])
+    return _one_id(sql) if one else sql

@@ -20,8 +20,10 @@ from pathlib import Path
 from sys import modules
 from typing import Any, TypeVar
 
+from ...core.bounds import CLAIM_BYTES
 from ...core.damage import UNREADABLE
 from ...core.errors import BadInput, Conflict, Contended, HoldfastError, Unquoted, WouldBlock
+from ...core.job import MISSING, plain_lease_ms
 from ...core.layout import unreadable_newer
 from ..common.clock import Clock, SystemClock, monotonic_s, system_clock
 from ..common.lending import driver_of, is_of, kind_of, lend_nothing
@@ -35,13 +37,17 @@ from ..contract import (
     Changes,
     ClaimQuery,
     Leased,
+    NewJobs,
     ReadTxn,
     StoreReport,
     Txn,
+    counts_of_lease,
+    first_jobs,
 )
+from .claim import find_ready
 from .connection import DEFAULT_DRIVER, SqliteConnection
 from .drivers import driver_named
-from .errors import faults, translated
+from .errors import faults, is_refusal, translated
 from .guard import UNFENCE, inode_of
 from .lock import NOW, begin
 from .notify import SqliteNotifier
@@ -51,12 +57,14 @@ from .presence import SqlitePresence
 from .reads import SqliteReads
 from .repair import repair_records
 from .report import complaints, particulars
-from .statements import LAYOUT, use_layout
-from .txn import SqliteTxn
+from .statements import BODY_BYTES, LAYOUT, SQL, use_layout
+from .txn import SqliteTxn, row_of
 
 T = TypeVar("T")
+V = TypeVar("V")
 Fn = Callable[[Txn], tuple[Changes, T]]
 
+ADD_JOB = SQL["add_job"]
 # How long a batch waits in the queue of writers.
 PATIENCE_S = 30.0
 # The interval at which a waiting store checks whether another process has written.
@@ -92,12 +100,36 @@ class SqliteStore:
     # Batches
 
     def commit(self, changes: Changes) -> bool:
-        """Not yet: all changes are those of batches."""
-        return False
+        """Write changes for which nothing was read: a single new job by one statement."""
+        added = changes.added
+        with self._pool.lock:
+            if len(added) == 1 and added[0].is_fresh and len(added[0].rows) == 1 and not changes.archived:
+                is_done = self._add_one(added[0], changes)
+            else:
+                is_done = self._commit_unread(changes)
+        if is_done and changes.wake != NO_WAKE:
+            self._notifier.notify(self._pool.guard.folder, ends=changes.wake == ENDS)
+        return is_done
 
     def lease(self, query: ClaimQuery, leased: list[Leased]) -> bool:
-        """Not yet: all claims are those of batches."""
-        return False
+        """Claim jobs in one transaction, if nothing else has to be decided."""
+
+        def fn(txn: Txn) -> tuple[Changes, bool]:
+            assert isinstance(txn, SqliteTxn)
+            leased.clear()
+            if txn.is_busy(query.now_ms):
+                return NOTHING, False
+            jobs = first_jobs(find_ready(txn.connection, query), CLAIM_BYTES)
+            if not all([plain_lease_ms(job) >= query.lease_ms for job in jobs]):  # noqa: C419 - calls
+                return NOTHING, False
+            if not jobs:
+                return NOTHING, True
+            bodies = txn.bodies([job.id for job in jobs])
+            leased.extend([(job, bodies.get(job.id, MISSING)) for job in jobs])
+            txn.lease(jobs, query)
+            return Changes(counts=counts_of_lease(jobs)), True
+
+        return self.run(fn)
 
     def run(self, fn: Fn[T], *, blind: bool = False) -> T:
         """Call `fn` as one transaction, which is on disk when this returns."""
@@ -110,8 +142,36 @@ class SqliteStore:
             self._notifier.notify(self._pool.guard.folder, ends=changes.wake == ENDS)
         return result
 
-    def _try(self, fn: Fn[T]) -> tuple[Changes, T]:
-        for _ in range(TRIES):
+    def _add_one(self, group: NewJobs, changes: Changes) -> bool:
+        """Add a single job by one statement; False if its id exists, or the store has a notice."""
+        job, data = group.template, group.rows[0][1]
+        if job.size > BODY_BYTES:
+            return self._commit_unread(changes)
+        try:
+            self._in_turn(self._insert, (*row_of(job), data))
+        except self._driver.errors as error:
+            if not is_refusal(self._driver, error):
+                raise translated(self._driver, error, self.path) from error
+            return False
+        return True
+
+    def _insert(self, connection: SqliteConnection, row: tuple[Any, ...]) -> None:
+        self._pool.guard.commit(connection.execute, ADD_JOB, row)
+        self._pool.checkpointer.written(1)
+
+    def _commit_unread(self, changes: Changes) -> bool:
+        """Write the changes in a transaction, once; False if they do not fit, or the store has a notice."""
+
+        def fn(txn: Txn) -> tuple[Changes, bool]:
+            return (NOTHING, False) if txn.notice() is not None else (changes, True)
+
+        try:
+            return self._try(fn, tries=1)[1]
+        except Contended:
+            return False
+
+    def _try(self, fn: Fn[T], *, tries: int = TRIES) -> tuple[Changes, T]:
+        for _ in range(tries):
             layout = self._pool.layout
             try:
                 return self._attempt(fn)
@@ -121,7 +181,7 @@ class SqliteStore:
                 fault = translated(self._driver, error, self.path)
                 if not isinstance(fault, Conflict) and not self._pool.has_new_layout(error, layout):
                     raise fault from error
-        raise Contended(f"{self.path}: a batch was done {TRIES} times, and each time something had changed")
+        raise Contended(f"{self.path}: a batch was done {tries} times, and each time something had changed")
 
     def _repair(self) -> int:
         with self._pool.lock, faults(self._driver, self.path):
@@ -133,7 +193,11 @@ class SqliteStore:
         return repair_records(connection)
 
     def _attempt(self, fn: Callable[[SqliteTxn], tuple[Changes, T]]) -> tuple[Changes, T]:
-        """Call `fn` as one transaction in the queue of writers; return its changes and its result.
+        """Call `fn` as one transaction in the queue of writers; return its changes and its result."""
+        return self._in_turn(self._transact, fn)
+
+    def _in_turn(self, write: Callable[[SqliteConnection, V], T], value: V) -> T:
+        """Call `write` with the connection that writes, in the queue of writers.
 
         In the main thread a KeyboardInterrupt may come after any call. So clean-up that must not be skipped
         is a C function called directly from a `finally`: the interrupt comes after it, not before.
@@ -153,7 +217,7 @@ class SqliteStore:
             for library in guard.others:
                 if library in modules:
                     guard.fence()
-            return self._transact(connection, fn)
+            return write(connection, value)
         finally:
             self._in_batch = False
             fence_fd = -1

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from ...core import rank
 from ...core.errors import Conflict
-from ...core.job import Body, Job, Place, State
+from ...core.job import Body, Job, Place, State, size_of
 from ...core.jump import Jump
 from ...core.kinds import Names
 from ...core.layout import keep_rows, keep_unknown, unmovable
@@ -24,12 +24,13 @@ from .claim import find_ready
 from .connection import SqliteConnection
 from .presence import SqlitePresence
 from .reads import SqliteReads
-from .statements import LAYOUT, SQL, cut, listed, sized, table_of, with_ids
+from .statements import BODY_BYTES, LAYOUT, SQL, cut, in_layout, listed, sized, table_of, with_ids
 
 # Fields that are in columns and not in `rest`: a claim changes them, or they differ between jobs made from
 # one template. In `rest` they have these defaults, which are not written; only the id has no default.
 _IN_COLUMNS = COLD | {"id": 0, "size": 0}
 _ID = len('{"id":0,')
+_DELETE_DATA, _ = with_ids("delete_data", [0])
 
 _encode = msgspec.json.Encoder().encode
 _decode_turns = msgspec.json.Decoder(tuple[int, int | None, int | None]).decode
@@ -59,8 +60,12 @@ class SqliteTxn(SqliteReads):
     def claim(self, query: ClaimQuery) -> list[Job]:
         """Lease the first jobs that match."""
         jobs = find_ready(self.connection, query, self._written_pairs())
-        if not jobs:
-            return []
+        if jobs:
+            self.lease(jobs, query)
+        return jobs
+
+    def lease(self, jobs: Sequence[Job], query: ClaimQuery) -> None:
+        """Lease jobs that were found."""
         until = query.lease_until
         sql, ids = with_ids("claim", [job.id for job in jobs])
         values = (rank.lease(until), query.owner, until, query.started_at, ids)
@@ -68,7 +73,6 @@ class SqliteTxn(SqliteReads):
         self._serve(jobs, query)
         if self._moments is not None:
             self._moments = self._moments.after_claim(jobs, rank.lease(until))
-        return jobs
 
     def moments(self) -> Moments:
         """When something becomes true by itself. Read once: until the commit only claims change it."""
@@ -108,23 +112,27 @@ class SqliteTxn(SqliteReads):
             self._add(changes.added)
         if changes.swapped:
             self._swap(changes.swapped)
+        results = changes.results
         if changes.archived:
-            self._archive(changes.archived)
+            results = self._archive(changes.archived, results)
         if removed := changes.removed:
             self._delete(removed, since=0)
             self._delete_bodies([job.id for job in removed])
         if changes.forgotten:
             self._forget(changes.forgotten)
-        if changes.data:
-            self._put("put_data", [*changes.data.items()])
-        if changes.results:
-            self._put("put_results", [*changes.results.items()])
+        for job_id in changes.data:
+            self._replace_data(job_id, changes.data[job_id])
+        if results:
+            self._put("put_results", [*results.items()])
         if changes.counts or changes.tallies:
             self._count(changes.counts, changes.tallies)
         if changes.rows:
             self._put_rows(changes.rows, changes.dues)
         if changes.notice != UNCHANGED:
             self._put_rows({("", ""): changes.notice}, {})
+            self.connection.change(SQL["drop_adding"])
+            if changes.notice is None:
+                create_adding(self.connection, LAYOUT)
 
     def _put(self, name: str, rows: Sequence[tuple[Any, ...]]) -> int:
         """Run a statement for all rows; return how many it changed."""
@@ -151,21 +159,33 @@ class SqliteTxn(SqliteReads):
                 self._add_similar(group)
         if known:
             self._refuse_archived(known)
-        if len(alone) == 1:
-            ((job, data),) = alone
-            self._put_one("add_jobs", row_of(job))
-            self._put_one("put_data", (job.id, data))
-        elif alone:
-            self._put("add_jobs", [row_of(job) for job, _ in alone])
-            self._put("put_data", [(job.id, data) for job, data in alone])
+        if alone:
+            self._put("add_jobs", [new_row_of(job, data) for job, data in alone])
+            self._put_large([(job.id, data) for job, data in alone if is_large(data)])
 
     def _add_similar(self, group: NewJobs) -> None:
         """Insert jobs made from one template. Common values are bound once per statement."""
         _, _, *shared = row_of(group.template)
         for size, values in cut(group.rows):
             self.connection.execute(sized("add_similar_jobs", size, 2), (*shared, *values))
-            self.connection.execute(sized("put_data", size, 2), values)
-            self.changed += 2 * size
+            self.changed += size
+        for job_id, data in [row for row in group.rows if is_large(row[1])]:
+            self._replace_data(job_id, data)
+
+    def _put_large(self, bodies: Sequence[tuple[int, Body]]) -> None:
+        if bodies:
+            self._put("put_data", bodies)
+
+    def _replace_data(self, job_id: int, data: Body) -> None:
+        """Write the data of a job, live or archived, in its row or apart."""
+        kept = None if is_large(data) else data
+        if not self.connection.change(SQL["set_body"], (job_id, kept)):
+            self.connection.change(SQL["set_archived_data"], (job_id, kept))
+        if kept is None:
+            self._put_large([(job_id, data)])
+        else:
+            self.connection.change(_DELETE_DATA, (job_id,))
+        self.changed += 1
 
     def _refuse_archived(self, ids: Sequence[int]) -> None:
         sql, value = with_ids("are_archived", ids)
@@ -176,15 +196,28 @@ class SqliteTxn(SqliteReads):
         if self._put("swap_jobs", [row_of(job) for job in jobs]) != len(jobs):
             raise Conflict(f"not all of {len(jobs)} jobs are of the version before")
 
-    def _archive(self, jobs: Sequence[Job]) -> None:
-        self._delete(jobs, since=1)
+    def _archive(self, jobs: Sequence[Job], results: Mapping[int, Body]) -> Mapping[int, Body]:
+        """Move jobs to the archive with their data and small results; return the other results."""
         finished = State.FINISHED
         records = map(bytes.decode, map(_encode, jobs))
+        inside = {
+            job.id: results[job.id] for job in jobs if job.id in results and not is_large(results[job.id])
+        }
         rows = [
-            (job.id, job.finished_at, job.tenant, job.task, str(job.ended or finished), record)
+            (
+                job.id,
+                job.finished_at,
+                job.tenant,
+                job.task,
+                str(job.ended or finished),
+                record,
+                inside.get(job.id),
+            )
             for job, record in zip(jobs, records, strict=True)
         ]
         self._put("archive_jobs", rows)
+        self._delete(jobs, since=1)
+        return {id: results[id] for id in results if id not in inside} if inside else results
 
     def _delete(self, jobs: Sequence[Job], *, since: int) -> None:
         """Delete live jobs whose stored version is `since` below that of `jobs`."""
@@ -287,6 +320,22 @@ def row_of(job: Job) -> tuple[Any, ...]:
         job.schedule,
         "{" + str(_encode(replace(job, **_IN_COLUMNS)), "utf-8")[_ID:],
     )
+
+
+def new_row_of(job: Job, data: Body) -> tuple[Any, ...]:
+    """The columns of a new job with its data, unless that is kept apart."""
+    return (*row_of(job), None if job.size > BODY_BYTES else data)
+
+
+def is_large(body: Body) -> bool:
+    """Whether a body is kept apart from the row of its job."""
+    return size_of(body) > BODY_BYTES
+
+
+def create_adding(connection: SqliteConnection, layout: int) -> None:
+    """Create the view through which single jobs are added."""
+    for name in ("create_adding", "create_counting"):
+        connection.change(in_layout(SQL[name], layout))
 
 
 def _text_or_bytes(value: bytes) -> str | bytes:

@@ -8,7 +8,8 @@
 CREATE TABLE holdfast_schema (version INTEGER NOT NULL, oldest INTEGER NOT NULL) STRICT;
 
 -- Live jobs. The columns are those by which jobs are found and ordered, those that a claim changes, and those that differ
--- between jobs of one `add_many`. `rest` is the record as JSON, without the columns from id to size.
+-- between jobs of one `add_many`. `rest` is the record as JSON, without the columns from id to size. `body` is the data: text
+-- for JSON, BLOB for bytes, NULL if it is large and therefore in holdfast_data, so that a claim does not write it again.
 CREATE TABLE holdfast_jobs (
     id          INTEGER PRIMARY KEY,
     place       INTEGER NOT NULL,
@@ -26,7 +27,8 @@ CREATE TABLE holdfast_jobs (
     parent_id   INTEGER NOT NULL,
     domain      BLOB,
     schedule    TEXT    NOT NULL,
-    rest        TEXT    NOT NULL
+    rest        TEXT    NOT NULL,
+    body        ANY
 ) STRICT;
 
 -- A job is in the first of these indexes, in the second while READY, in the third while PAUSED or DONE, and in others only
@@ -40,18 +42,20 @@ CREATE INDEX holdfast_children ON holdfast_jobs (parent_id, place) WHERE parent_
 CREATE INDEX holdfast_expiring ON holdfast_jobs (expires_at) WHERE expires_at > 0 AND place NOT IN (4, 6);
 CREATE INDEX holdfast_schedule ON holdfast_jobs (schedule) WHERE schedule <> '';
 
--- Bodies of live and archived jobs: text for JSON, BLOB for bytes.
+-- Large data of live and archived jobs, and results that are not in the archive.
 CREATE TABLE holdfast_data (id INTEGER PRIMARY KEY, body ANY NOT NULL) STRICT;
 CREATE TABLE holdfast_results (id INTEGER PRIMARY KEY, body ANY NOT NULL) STRICT;
 
--- Archived jobs: written once, the whole record as JSON.
+-- Archived jobs: written once, the whole record as JSON, with data and result unless these are large.
 CREATE TABLE holdfast_archive (
     id          INTEGER PRIMARY KEY,
     finished_at INTEGER NOT NULL,
     tenant      TEXT    NOT NULL,
     task        TEXT    NOT NULL,
     state       TEXT    NOT NULL,
-    record      TEXT    NOT NULL
+    record      TEXT    NOT NULL,
+    data        ANY,
+    result      ANY
 ) STRICT;
 CREATE INDEX holdfast_ended ON holdfast_archive (finished_at, id, tenant);
 

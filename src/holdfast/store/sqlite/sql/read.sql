@@ -53,23 +53,27 @@ SELECT CAST('[' || group_concat(record) || ']' AS BLOB) FROM (
     WHERE finished_at < ?1 AND (?2 IS NULL OR tenant = ?2) ORDER BY finished_at, id LIMIT ?3
 )
 
--- Text as it is; bytes as a list with one hexadecimal text, a form that no text has.
--- name: data
-SELECT CAST('[' || group_concat(printf('[%d,%s]', id, CASE typeof(body)
-    WHEN 'text' THEN json_quote(body) ELSE '["' || hex(body) || '"]' END)) || ']' AS BLOB)
-FROM holdfast_data WHERE id IN (SELECT value FROM json_each(?))
+-- Data are in the row of a job, or apart if they are large.
+-- name: all_data
+SELECT id, body FROM holdfast_jobs WHERE body IS NOT NULL AND id IN (SELECT value FROM json_each(?1))
+    UNION ALL SELECT id, data FROM holdfast_archive WHERE data IS NOT NULL AND id IN (SELECT value FROM json_each(?1))
+    UNION ALL SELECT id, body FROM holdfast_data WHERE id IN (SELECT value FROM json_each(?1))
 
--- name: results
+-- A result is in the row of an archived job, or apart: if it is large, and that of an earlier run.
+-- name: all_results
+SELECT id, result AS body FROM holdfast_archive WHERE result IS NOT NULL AND id IN (SELECT value FROM json_each(?1))
+    UNION ALL SELECT id, body FROM holdfast_results AS kept WHERE id IN (SELECT value FROM json_each(?1))
+        AND NOT EXISTS (SELECT 1 FROM holdfast_archive AS old WHERE old.id = kept.id AND result IS NOT NULL)
+
+-- Text as it is; bytes as a list with one hexadecimal text, a form that no text has.
+-- name: bodies
 SELECT CAST('[' || group_concat(printf('[%d,%s]', id, CASE typeof(body)
     WHEN 'text' THEN json_quote(body) ELSE '["' || hex(body) || '"]' END)) || ']' AS BLOB)
-FROM holdfast_results WHERE id IN (SELECT value FROM json_each(?))
+FROM ({from})
 
 -- Bodies one by one, if one of them is damaged.
--- name: raw_data
-SELECT id, typeof(body), CAST(body AS BLOB) FROM holdfast_data WHERE id IN (SELECT value FROM json_each(?))
-
--- name: raw_results
-SELECT id, typeof(body), CAST(body AS BLOB) FROM holdfast_results WHERE id IN (SELECT value FROM json_each(?))
+-- name: raw_bodies
+SELECT id, typeof(body), CAST(body AS BLOB) FROM ({from})
 
 -- name: as_rows
 SELECT CAST('[' || group_concat(printf('[%s,%s]', json_quote(key), CASE typeof(value)
@@ -97,6 +101,17 @@ WITH RECURSIVE found (name) AS (
     UNION ALL SELECT (SELECT min(tbl) FROM holdfast_rows WHERE tbl > name) FROM found WHERE name IS NOT NULL
 )
 SELECT CAST('[' || group_concat(json_quote(name)) || ']' AS BLOB) FROM found WHERE name IS NOT NULL
+
+-- Whether a claim has more to decide than which jobs: at ?1 something is due, or there is a notice or a pause.
+-- name: is_busy
+SELECT EXISTS (SELECT 1 FROM holdfast_rows WHERE tbl = '' AND key = '')
+    OR EXISTS (SELECT 1 FROM holdfast_rows WHERE tbl = 'pause')
+    OR EXISTS (SELECT 1 FROM holdfast_rows INDEXED BY holdfast_due
+        WHERE tbl = 'domain' AND due_ms IS NOT NULL AND due_ms <= ?1)
+    OR EXISTS (SELECT 1 FROM holdfast_jobs INDEXED BY holdfast_place WHERE place = 1 AND rank <= ?1)
+    OR EXISTS (SELECT 1 FROM holdfast_jobs INDEXED BY holdfast_place WHERE place = 4 AND rank <= ?1)
+    OR EXISTS (SELECT 1 FROM holdfast_jobs INDEXED BY holdfast_expiring
+        WHERE expires_at > 0 AND place NOT IN (4, 6) AND expires_at <= ?1)
 
 -- name: notice
 SELECT CAST(value AS BLOB) FROM holdfast_rows WHERE tbl = '' AND key = ''
