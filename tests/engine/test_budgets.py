@@ -23,12 +23,12 @@ JOBS = 50
 # From `add` until the engine has the command, and from its reply until `add` returns.
 QUEUE_CALLS = 25
 # With the engine and the store.
-ALL_CALLS = {"memory": 90, "sqlite": 110}
+ALL_CALLS = {"memory": 82, "sqlite": 73}
 GET_CALLS = {"memory": 45, "sqlite": 70}
 # A claim of a thousand jobs and their finish, for each job, with the engine and SQLite.
 CLAIM_AND_FINISH_CALLS = 25
-# A loop of `next` and `done`, for each job; on SQLite most of them are those of 10 and 6 statements.
-NEXT_AND_DONE_CALLS = {"memory": 400, "sqlite": 420}
+# A loop of `next` and `done`, for each job; on SQLite most of them are those of 9 and 6 statements.
+NEXT_AND_DONE_CALLS = {"memory": 400, "sqlite": 370}
 
 
 class Profile:

@@ -65,14 +65,14 @@ def create(new: NewJob, *, job_id: int, now_ms: int, kind: tuple[Any, ...] = ())
     """Return the new record: due at once, or at its time. `kind` is `alike(new)`, if the caller has it."""
     run_at = new.run_at or now_ms + new.delay_ms
     expires_at = new.expires_at or (now_ms + new.expires_in_ms if new.expires_in_ms else 0)
-    base, waits = _prototype((kind or alike(new))[:-1]), run_at > now_ms
+    base, waits, data = _prototype((kind or alike(new))[:-1]), run_at > now_ms, new.data
     return replace(
         base,
         id=job_id,
         created_at=now_ms,
         run_at=run_at,
         expires_at=expires_at,
-        size=size_of(new.data),
+        size=len(data) if data.isascii() else size_of(data),
         place=Place.SCHEDULED if waits else Place.READY,
         rank=run_at if waits else rank.ready(base.priority, run_at),
         then_id=new.then.id if new.then else 0,

@@ -226,7 +226,12 @@ class LockGuard:
 
     def commit(self, execute: Callable[..., object], sql: str = "COMMIT", values: Values = ()) -> None:
         """Run a statement that commits, with `check` before and after it, unless nothing has changed."""
-        if not self._has_own_byte():
+        fd, asked, held = self._shm_fd, self._asked, self._held
+        # `_has_own_byte`, inlined: it is asked twice for each commit.
+        try:
+            if self._in_use >= 0 and fcntl.fcntl(fd, fcntl.F_OFD_GETLK, asked) != held:
+                self.check()
+        except OSError:  # the descriptor is closed
             self.check()
         execute(sql, values)
         # The folder in any case: `notify` compares what is seen of it after the COMMIT.

@@ -36,6 +36,9 @@ from .txn import create_adding
 
 NO_LAYOUT = Layout(0, 0)
 
+# A commit writes whole pages to the log, one of each table and index: with half of SQLite's default a single
+# add is a quarter less work. An application's own file keeps its page size.
+PAGE_BYTES = 2_048
 WRITER_CACHE_KB = 32 * 1024
 READER_CACHE_KB = 4 * 1024
 # How long to wait for another connection's lock: when opening, after a crash, when reading.
@@ -164,7 +167,8 @@ def _prepare(
     """Put the file into WAL mode, then create or migrate our tables. The caller holds the queue's lock."""
     version = _checked_layout(connection, path, join=join).version
     if not version:
-        # Only before there are tables. Neither pragma is possible inside a transaction.
+        # Only before there are tables. No such pragma is possible inside a transaction.
+        connection.rows(f"PRAGMA page_size = {PAGE_BYTES}")
         connection.rows("PRAGMA auto_vacuum = INCREMENTAL")
     begin(driver, connection, path, patience_s, statement="PRAGMA journal_mode = WAL")
     # Also if nothing is to be migrated: the log is created by the first transaction.

@@ -23,7 +23,7 @@ from .connection import SqliteConnection, Values
 ROWS_AT_ONCE = 128
 # Larger data and results are not in the row of their job: a claim writes the row again, which would then not
 # fit into its page.
-BODY_BYTES = 3_000
+BODY_BYTES = 1_400
 
 # The columns that `as_jobs` needs: `rest`, and the fields that are not in it.
 HOT = "id, place, rank, version, owner, lease_until, started_at, claim, size, rest"

@@ -17,15 +17,14 @@ from .connection import Driver, SqliteConnection
 from .errors import faults
 from .guard import LockGuard
 from .lock import WriteQueue, begin
-from .open import open_reader
+from .open import PAGE_BYTES, open_reader
 
-PAGE_BYTES = 4096
 # The log is copied at 16 MB. A copy syncs two files while writers wait, so it should not be frequent.
-COPY_PAGES = 4_000
+COPY_PAGES = 8_000
 # An estimate of the pages that a commit writes: one of each table and index, and more for many rows.
 PAGES_OF_A_COMMIT = 8
 ROWS_OF_A_PAGE = 8
-# The file is truncated when more than this (40 MB), and more than half of it, is free; some pages at a time.
+# The file is truncated when more than this (20 MB), and more than half of it, is free; some pages at a time.
 EMPTY_PAGES = 10_000
 PAGES_GIVEN_BACK = 1_000
 # How long the thread waits for a writer; after that it tries again with the next commits.
