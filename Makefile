@@ -15,7 +15,7 @@ export PYTHONPYCACHEPREFIX := $(CURDIR)/.cache/pycache
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run demo screenshots test check size fix proto bench compare proof versions kept
+.PHONY: help setup run demo screenshots test check size fix proto bench cpu compare proof versions kept
 
 help: ## show this text
 	@echo "Holdfast, a durable job queue for Python."
@@ -60,6 +60,11 @@ proto: setup ## compile proto/holdfast/v1/queue.proto, after a change
 
 bench: setup ## measure what programs do, on this machine
 	$(BIN)/holdfast bench
+
+cpu: setup ## processor time of single adds beside other job queues; a minute or two
+	@test -x .cache/bench-venvs/cpu/bin/python || $(PYTHON) -m venv .cache/bench-venvs/cpu
+	@.cache/bench-venvs/cpu/bin/python -m pip install -q -e '.[postgres,redis]' huey redis 'pgqueuer[asyncpg,psycopg]'
+	@.cache/bench-venvs/cpu/bin/python bench/cpu_add.py $(ARGS)
 
 compare: setup ## measure beside other job queues, three times; about half an hour
 	BENCH_VENVS=$(CURDIR)/.cache/bench-venvs $(BIN)/python bench/run.py --runs 3 $(COMPARED) $(ARGS)

@@ -9,12 +9,14 @@ import importlib
 import importlib.metadata
 import json
 import sys
+import threading
 import time
 from pathlib import Path
 
 import harness
 
 STALL = 60  # seconds without a new job before a phase is given up
+THREADS = 16  # that add one by one at the same time
 WARMUP, JOBS, GAP = 10, 200, 0.020  # latency: warm-up jobs, measured jobs, seconds between
 
 
@@ -40,7 +42,9 @@ def setup(peer):
     }
 
 
-def enqueue(peer, n, bulk):
+def enqueue(peer, n, how):
+    if how == "threads":
+        return enqueue_in_threads(peer, int(n))
     started = None
 
     def payloads():
@@ -49,9 +53,28 @@ def enqueue(peer, n, bulk):
         for i in range(int(n)):
             yield harness.payload(i)
 
-    peer.enqueue(payloads(), bulk == "bulk")
+    peer.enqueue(payloads(), how == "bulk")
     seconds = time.monotonic() - started
     return {"seconds": seconds, "pending": peer.pending()}
+
+
+def enqueue_in_threads(peer, n):
+    """One job after the other in each of 16 threads, which begin together."""
+    begin = threading.Barrier(THREADS + 1)
+
+    def payloads(first):
+        begin.wait()
+        for i in range(first, n, THREADS):
+            yield harness.payload(i)
+
+    threads = [threading.Thread(target=peer.enqueue, args=(payloads(i), False)) for i in range(THREADS)]
+    for thread in threads:
+        thread.start()
+    begin.wait()
+    started = time.monotonic()
+    for thread in threads:
+        thread.join()
+    return {"seconds": time.monotonic() - started, "pending": peer.pending()}
 
 
 def watch(peer, n):

@@ -10,7 +10,6 @@ round. Data is in /dev/shm where there is one: a sync then costs nothing, and on
 peers: huey, pgqueuer, asyncpg, uvloop.
 """
 
-import os
 import statistics
 import sys
 import tempfile
@@ -22,19 +21,14 @@ from servers import Postgres, Redis
 
 ROUNDS, N = 12, 400
 DATA = "x" * 80
-TICKS = os.sysconf("SC_CLK_TCK")
 
 
 def used_by(pid):
-    """The processor time of a process and its children that have ended, in seconds."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return sum(map(int, fields[11:15])) / TICKS
-
-
-def used_below(pid):
-    """The same of a process and all that it has started."""
-    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    return used_by(pid) + sum(used_below(int(child)) for child in children)
+    """The processor time of the threads of a process and of all that it has started, in seconds."""
+    tasks = list(Path(f"/proc/{pid}/task").iterdir())
+    mine = sum(int((task / "schedstat").read_text().split()[0]) for task in tasks) / 1e9
+    children = [child for task in tasks for child in (task / "children").read_text().split()]
+    return mine + sum(map(used_by, children))
 
 
 def measure(contenders, served):
@@ -130,6 +124,7 @@ def main(engines):
     folder = "/dev/shm" if Path("/dev/shm").is_dir() else None
     with ExitStack() as stack:
         tempfile.tempdir = stack.enter_context(tempfile.TemporaryDirectory(dir=folder))
+        Path(tempfile.tempdir).chmod(0o711)  # PostgreSQL runs as another user
         for engine in engines:
             print(engine, flush=True)
             if engine == "sqlite":
@@ -138,13 +133,14 @@ def main(engines):
                 measure(contenders, lambda: 0.0)
                 continue
             server = stack.enter_context(Redis() if engine == "redis" else Postgres())
+            server.reset()
             pid = server.process.pid
             if engine == "redis":
                 contenders = ours(server.url) | huey_of(url=server.url)
             else:
                 install_pgqueuer(server.url)
                 contenders = ours(server.url) | pgqueuer_of(server.url)
-            measure(contenders, lambda pid=pid: used_below(pid))
+            measure(contenders, lambda pid=pid: used_by(pid))
 
 
 main(sys.argv[1:] or ["sqlite", "redis", "postgres"])

@@ -27,7 +27,8 @@ import servers
 
 HERE = Path(__file__).resolve().parent
 VENVS = Path(os.environ.get("BENCH_VENVS") or Path(tempfile.gettempdir()) / "bench-venvs")
-PHASES = ("single", "bulk", "drain", "latency")
+PHASES = ("single", "threads", "bulk", "drain", "latency")
+COUNTED = ("single", "threads", "bulk", "drain")  # those for which a contender says how many jobs
 OVERRIDES = {"redis": "BENCH_REDIS_ARGS", "postgres": "BENCH_PG_ARGS"}
 LIMIT = 300  # seconds any one step may take
 
@@ -41,7 +42,7 @@ def contenders():
                 peer = ast.literal_eval(node.value)
                 for variant, facts in peer["variants"].items():
                     name = f"{path.stem}@{variant}" if variant else path.stem
-                    found[name] = {**peer, **facts, "module": path.stem, "variant": variant}
+                    found[name] = {"threads": None, **peer, **facts, "module": path.stem, "variant": variant}
     return found
 
 
@@ -171,6 +172,9 @@ class Bench:
             seconds = self.fill(n, how)
         return {"jobs": n, "seconds": seconds, "rate": n / seconds}
 
+    def threads(self):
+        return self.single("threads")
+
     def bulk(self):
         return self.single("bulk")
 
@@ -229,6 +233,7 @@ def table(results):
         "contender",
         "version",
         "single/s",
+        "16 threads/s",
         "bulk/s",
         "drain/s",
         "start s",
@@ -245,6 +250,7 @@ def table(results):
                 name,
                 next(iter(r["versions"].values()), ""),
                 rate(b.get("single")),
+                rate(b.get("threads")),
                 rate(b.get("bulk")),
                 rate(b.get("drain")),
                 f"{b['drain']['start']:.2f}" if b.get("drain") else "–",
@@ -255,7 +261,7 @@ def table(results):
             )
         )
     widths = [max(len(row[i]) for row in (head, *rows)) for i in range(len(head))]
-    numeric = range(2, 9)
+    numeric = range(2, 10)
 
     def line(row):
         return (
@@ -321,7 +327,7 @@ def main():
         if not args.out:
             parser.error("--scale needs --out: such figures do not belong among the others")
         for peer in chosen.values():
-            peer |= {k: max(1, int(peer[k] * args.scale)) for k in PHASES[:3] if peer[k]}
+            peer |= {k: max(1, int(peer[k] * args.scale)) for k in COUNTED if peer[k]}
 
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("terminated"))  # so that servers are stopped
     out = args.out or HERE / "results" / f"{time.strftime('%Y-%m-%d')}.json"

@@ -20,6 +20,7 @@ PEER = {
         "sqlite": {
             "server": None,
             "single": 20_000,
+            "threads": 40_000,
             "bulk": 400_000,
             "drain": 80_000,
             "durability": "SQLite WAL, synchronous=FULL; acknowledged after it ran",
@@ -27,6 +28,7 @@ PEER = {
         "postgres": {
             "server": "postgres",
             "single": 15_000,
+            "threads": 30_000,
             "bulk": 250_000,
             "drain": 80_000,
             "durability": "PostgreSQL, fsync on; acknowledged after it ran",
@@ -34,6 +36,7 @@ PEER = {
         "redis": {
             "server": "redis",
             "single": 20_000,
+            "threads": 30_000,
             "bulk": 250_000,
             "drain": 50_000,
             "durability": "Redis RDB, no AOF; acknowledged after it ran",

@@ -16,6 +16,7 @@ PEER = {
         "sqlite": {
             "server": None,
             "single": 20_000,
+            "threads": 20_000,
             "bulk": None,
             "drain": 20_000,
             "durability": "SQLite WAL, synchronous=FULL; job lost if the worker dies",
@@ -23,6 +24,7 @@ PEER = {
         "redis": {
             "server": "redis",
             "single": 30_000,
+            "threads": 30_000,
             "bulk": None,
             "drain": 20_000,
             "durability": "Redis RDB, no AOF; job lost if the worker dies",

@@ -251,7 +251,7 @@ def counts_of_lease(jobs: Iterable[Job]) -> dict[CountKey, int]:
 
 
 def first_jobs(jobs: Sequence[Job], most_bytes: int) -> Sequence[Job]:
-    """The first of these jobs with at most so many bytes of data together, at least one."""
+    """The first of these jobs, with at most `most_bytes` of data together, or one."""
     size = 0
     for at, job in enumerate(jobs):
         size += job.size

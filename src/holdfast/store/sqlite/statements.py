@@ -36,7 +36,7 @@ _PART = re.compile(r"\{(ready_of_pair|is_wanted)\}")
 # Every batch writes one of these tables. Their names have the number of the layout (the first has none), so
 # that a process that does not know of a newer layout can neither read nor write: docs/decisions/0023.
 LAYOUT_TABLES = ("jobs", "data", "results", "archive", "rows")
-# And the view through which single jobs are added (`add_job`), which is made anew.
+# And the view through which single jobs are added (`add_job`), which is created again.
 ADDING = "adding"
 _LAYOUT_TABLE = re.compile(rf"\bholdfast\d*_({'|'.join((*LAYOUT_TABLES, ADDING))})\b")
 

@@ -57,7 +57,7 @@ WHERE holdfast_jobs.id = new.column1 AND holdfast_jobs.version = new.column5 - 1
 -- name: delete_jobs
 DELETE FROM holdfast_jobs WHERE id IN (SELECT value FROM json_each(?)) AND version = ?
 
--- The data goes along. Before `delete_jobs`.
+-- The data moves too, so it comes before `delete_jobs`.
 -- name: archive_jobs
 INSERT INTO holdfast_archive (id, finished_at, tenant, task, state, record, data, result)
 SELECT new.column1, new.column2, new.column3, new.column4, new.column5, new.column6, body, new.column7
