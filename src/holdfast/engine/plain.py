@@ -42,7 +42,7 @@ class NothingToRead:
 def are_adds(commands: Sequence[c.Command]) -> bool:
     """Whether these are plain adds."""
     for command in commands:
-        if type(command) is not c.Add or command.hold is not None or command.ids:
+        if type(command) is not c.Add or command.hold is not None:
             return False
         for new in command.jobs:
             # `adding.is_free`, inlined to save a call.
@@ -84,20 +84,22 @@ def changes_of_adds(
     if held is None:
         return None
     for command in commands:
-        made: list[int] = []
-        for new in command.jobs:
-            tick = source.tick_within(held, now_ms)
-            if tick is None:
-                return None
-            made += (ids.pack(tick, held.number, slots[tick % width]),)
-            new_jobs.add(new, job_id=made[-1], now_ms=now_ms)
+        # Reserved ids may be those of jobs that the same command has added before.
+        made, is_fresh = list(command.ids), not command.ids
+        for at, new in enumerate(command.jobs):
+            if is_fresh:
+                tick = source.tick_within(held, now_ms)
+                if tick is None:
+                    return None
+                made += (ids.pack(tick, held.number, slots[tick % width]),)
+            new_jobs.add(new, job_id=made[at], now_ms=now_ms, is_fresh=is_fresh)
         if command.more:
-            ticks = source.ticks_within(held, len(command.more), now_ms)
-            if ticks is None:
-                return None
-            like_last = ids.pack_all(ticks, held.number, slots)
-            new_jobs.add_more(list(zip(like_last, command.more, strict=True)))
-            made += like_last
+            if is_fresh:
+                ticks = source.ticks_within(held, len(command.more), now_ms)
+                if ticks is None:
+                    return None
+                made += ids.pack_all(ticks, held.number, slots)
+            new_jobs.add_more(list(zip(made[len(command.jobs) :], command.more, strict=True)))
         replies += (made,)
     groups = new_jobs.take()
     counts: dict[CountKey, int] = {}

@@ -85,6 +85,18 @@ def test_a_plain_commit_with_an_id_that_exists_writes_nothing(plain: Store) -> N
     assert counted(plain) == tally([there])
 
 
+def test_a_reserved_id_of_an_archived_job_is_refused(plain: Store) -> None:
+    """An add whose reply was lost is sent again, also after its job has ended."""
+    (job,) = add(plain, a_job(1))
+    commit(plain, archived=[ended(job)])
+    again = Changes(added=[NewJobs(a_job(1), [(1, "{}")])], counts=tally([a_job(1)]), wake=JOBS)
+
+    assert not plain.commit(again)
+    assert plain.commit(Changes(added=[NewJobs(a_job(2), [(2, "{}")])], counts=tally([a_job(2)]), wake=JOBS))
+
+    assert sorted(live(plain, 1, 2)) == [2]
+
+
 def test_a_plain_commit_ends_a_job(plain: Store) -> None:
     """It is in the archive with data and result; one of another version changes nothing."""
     (job,) = add(plain, a_job(1, place=Place.RUNNING, owner=7, lease_until=NOW_MS + 9, version=3), data="[1]")
