@@ -109,11 +109,8 @@ CLAIMS = [
 ]
 
 
-# The last turn is where the index ends, which SQLite calls a scan, but ends after one row. The pairs that are
-# ready, of which so many are looked at, are in an index of their own.
-BOUNDED = re.compile(
-    r"SCAN holdfast_(tenants|pairs) USING (COVERING )?INDEX holdfast_(tenant_(turns|rests)|pair_turns)"
-)
+# The counts of tasks with READY jobs are an index of their own, of which so many entries are looked at.
+BOUNDED = re.compile(r"SCAN holdfast_counts USING (COVERING )?INDEX holdfast_waiting")
 
 
 def walked(steps):

@@ -269,12 +269,17 @@ class Waiting(NamedTuple):
 
 
 class ListWaiting(Query, frozen=True, kw_only=True):
-    """Replies the tasks with READY jobs, not paused, in the order of fair claims; see `ReadTxn.waiting`."""
+    """Replies tasks with READY jobs that are not paused, of all tenants in turn; see `ReadTxn.waiting`.
+
+    They begin above `after_tenant`, those of each tenant above `after_task`, and wrap round.
+    """
 
     tenants: tuple[str, ...] | None = None
     tasks: tuple[str, ...] | None = None
     handled: bool = False
     limit: int
+    after_tenant: str = ""
+    after_task: str = ""
 
 
 # Limits, schedules, pauses, defaults

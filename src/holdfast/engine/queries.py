@@ -39,8 +39,7 @@ OfJob = q.GetJob | q.GetData | q.GetSteps | q.GetLog | q.Explain
 PAUSED_PAGES = 10
 # How many tasks are examined to count READY jobs.
 READY_TASKS = 64
-# How many tenants are examined for tasks that have a handler, if none of the first ones has any: tasks
-# without a handler are never served, and so stay in front.
+# How many tenants are examined for tasks that have a handler, if none of the first ones has any.
 HANDLED_LOOKED_AT = (4_096, 65_536)
 # How many due jobs are examined for one of certain tenants.
 DUE_LOOKED_AT = 100
@@ -261,9 +260,16 @@ def _is_any_due(txn: ReadTxn, tenants: Collection[str] | None) -> bool:
 
 
 def list_waiting(txn: ReadTxn, query: q.ListWaiting) -> list[q.Waiting]:
-    """The pairs with READY jobs that are not paused, in fair order; see `ReadTxn.waiting`."""
+    """The pairs with READY jobs that are not paused; see `ReadTxn.waiting`."""
     skipped = tuple((tenant, task) for tenant, task, domain in _pauses(txn) if domain is None)
-    wanted = WaitingQuery(query.limit, query.tenants, query.tasks, skipped, query.handled)
+    wanted = WaitingQuery(
+        limit=query.limit,
+        tenants=query.tenants,
+        tasks=query.tasks,
+        skipped=skipped,
+        handled=query.handled,
+        after=(query.after_tenant, query.after_task),
+    )
     found = txn.waiting(wanted)
     for looked_at in HANDLED_LOOKED_AT if query.handled else ():
         if found or len(txn.waiting(wanted._replace(handled=False))) < query.limit:
@@ -360,7 +366,7 @@ def _get_overview(txn: ReadTxn, query: q.GetOverview) -> q.Overview:
 
 
 def _find_first_due(txn: ReadTxn, tenant: str | None) -> dict[str, int]:
-    """By task: when the READY job that is claimed next became due. The pairs served next are examined."""
+    """By task: when the READY job that is claimed next became due. The first pairs are examined."""
     wanted = WaitingQuery(HEADS_SHOWN, None if tenant is None else (tenant,))
     found: dict[str, int] = {}
     for (_, task), job in txn.heads([one[:2] for one in txn.waiting(wanted)]).items():

@@ -174,6 +174,8 @@ class WaitingQuery(NamedTuple):
     skipped: Skipped = ()
     # Only pairs that have a handler: a row in the table `HANDLED`.
     handled: bool = False
+    # The tenant and the task above which the list begins; it wraps round.
+    after: tuple[str, str] = ("", "")
 
 
 def picks_left(picks: tuple[Pick, ...], taken: Iterable[Job]) -> tuple[Pick, ...]:
@@ -333,10 +335,10 @@ class ReadTxn(Protocol):
         """Of each tenant's task its first READY job by (rank, id), if it has one that is not mocked."""
 
     def waiting(self, query: WaitingQuery) -> list[Waiting]:
-        """The pairs with READY jobs in fair order: tenants served longest ago first, their tasks likewise.
+        """The pairs with READY jobs: tenants by name from above `after[0]` on, wrapping round.
 
-        The first task of each tenant comes first, then the second of each, up to `query.limit` pairs. Tenants
-        and tasks that were never served, or so long ago that their turn was deleted, come first, by name.
+        Of each tenant its tasks by name from above `after[1]` on, wrapping round. The first task of each
+        tenant comes first, then the second of each, up to `query.limit` pairs (`store/ready_pairs.py`).
         The cost does not grow with the number of pairs: only a bounded number is examined. If the query skips
         or excludes all of these, the list is empty although other pairs have READY jobs. A batch sees the
         pairs as they were before it, until it writes the counts.
@@ -417,7 +419,7 @@ class Txn(ReadTxn, Protocol):
         It finds READY jobs that are counted, and those that this batch has written. They become what
         `leased_all` returns, and are returned as they were before. No two callers ever get the same job, and
         the list is in order. It may be shorter than `limit`, or empty; the call never waits (see
-        `Store.wait`). The pairs of the claimed jobs go to the end of the fair order (`waiting`).
+        `Store.wait`).
         """
 
     def write(self, changes: Changes) -> None:

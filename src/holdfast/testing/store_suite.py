@@ -27,5 +27,5 @@ from .stores.jobs import *  # noqa: F403
 from .stores.lifecycle import *  # noqa: F403
 from .stores.orders import *  # noqa: F403
 from .stores.plain import *  # noqa: F403
+from .stores.ready_pairs import *  # noqa: F403
 from .stores.rows import *  # noqa: F403
-from .stores.turns import *  # noqa: F403

@@ -1,13 +1,13 @@
 """The scheduler: which of the waiting tasks this worker claims next, by tenant and task.
 
-    waiting               a/x  b/x  c/y  a/y          from the store, least recently served first
+    waiting               a/x  b/x  c/y  a/y          from the store, in rotation
     running here          a: 3   b: 0   c: 1          from this worker
                                │
     select ────────────────────┘  b/x                 repeated until the capacity is used
 
 | name | selects |
 |---|---|
-| `fair` | the tenant with the fewest jobs here, its task with the fewest; then the least recently served |
+| `fair` | the tenant with the fewest jobs here, its task with the fewest; then the next in rotation |
 | `random` | any waiting task, with equal probability |
 | `weighted` | any waiting task, with a probability by its weight |
 | `first` | nothing: jobs are claimed by priority and age over all tenants and tasks |
@@ -54,7 +54,7 @@ class Scheduler(Protocol):
     selects: bool
 
     def select(self, tasks: Sequence[Pair], counts: Mapping[Pair, int]) -> Pair | None:
-        """One of these waiting tasks, or None. They are in order of service; `counts` are approximate."""
+        """One of these waiting tasks, or None. They are in rotation; `counts` are approximate."""
 
     def jobs_started(self, pair: Pair, count: int) -> None:
         """This many jobs of a task are now in this worker, or soon will be."""
@@ -113,7 +113,7 @@ class Fair(CountingScheduler):
     """Shares the worker between tenants first, then between their tasks."""
 
     def select(self, tasks: Sequence[Pair], counts: Mapping[Pair, int]) -> Pair | None:
-        """The task with the fewest jobs here; among equals the least recently served."""
+        """The task with the fewest jobs here; among equals the first in rotation."""
         tenants, running = self.tenants, self.running
         return min(tasks, key=lambda pair: (tenants[pair[0]], running[pair]), default=None)
 
@@ -189,7 +189,8 @@ def choose(
 ) -> tuple[Pick, ...]:
     """The picks to claim: shares of the selected tasks, until the capacity is used or nothing waits.
 
-    `room_of` returns how many slots a tenant may still get for tasks that are not short.
+    `room_of` returns how many slots a tenant may still get for tasks that are not short. The pick that was
+    selected last is the last one.
     """
     room = {one.tenant: room_of(one.tenant) for one in waiting}
     left = {(one.tenant, one.task): max(one.ready, 1) for one in waiting}
@@ -208,7 +209,7 @@ def choose(
         if not left[pair] or not fits:
             del left[pair]
         if count:
-            picks[pair] += count
+            picks[pair] = picks.pop(pair, 0) + count
             room[pair[0]] -= count if is_slow else 0
             capacity.reserve(pair[1], count)
             scheduler.jobs_started(pair, count)

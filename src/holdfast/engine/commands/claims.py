@@ -52,7 +52,7 @@ def claim(batch: Batch, command: c.Claim) -> list[c.Claimed]:
 
 
 def _handled_picks(batch: Batch, command: c.Claim) -> tuple[Pick, ...]:
-    """The next pairs in fair order that have a handler, as picks up to the claim's limit."""
+    """The first pairs that have a handler, as picks up to the claim's limit."""
     whose = command.tenants if command.tenant is None else (command.tenant,)
     asked = ListWaiting(tenants=whose, tasks=command.tasks, handled=True, limit=HANDLED_PAIRS)
     limit = min(command.limit, CLAIM_JOBS)

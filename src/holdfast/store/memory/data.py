@@ -6,13 +6,14 @@ from typing import NamedTuple
 from ...core.job import Body, Job, Place
 from ..contract import CountKey, RowKey, TallyKey
 from .dicts import Entry, IndexedDict, UndoableDict, UndoLog
-from .fairness import MemoryTurns
 
 _EXPIRABLE = (Place.SCHEDULED, Place.READY, Place.HELD, Place.PAUSED)
 # The index of the archive, by `finished_at`.
 ENDED = "ended"
 # The index of live jobs that expire.
 EXPIRING = "expiring"
+# The index of all pairs in `MemoryData.ready`.
+PAIRS = "pairs"
 
 
 class StoredRow(NamedTuple):
@@ -37,7 +38,8 @@ class MemoryData:
         self.rows: IndexedDict[RowKey, StoredRow] = IndexedDict(self.undo_log, _row_entries)
         # The notice, under the key "".
         self.notice: UndoableDict[str, bytes] = UndoableDict(self.undo_log)
-        self.turns = MemoryTurns(self.counts, self.undo_log)
+        # The (tenant, task) pairs with READY jobs, by the counts.
+        self.ready: IndexedDict[tuple[str, str], bool] = IndexedDict(self.undo_log, _ready_entries)
         # The names given to `appear`; not rolled back.
         self.here: set[str] = set()
 
@@ -67,3 +69,7 @@ def _row_entries(row_key: RowKey, row: StoredRow) -> list[tuple[Hashable, Entry]
     if row.due is not None:
         entries.append((("due", table), (row.due, key)))
     return entries
+
+
+def _ready_entries(pair: tuple[str, str], _is_ready: bool) -> list[tuple[Hashable, Entry]]:
+    return [(PAIRS, pair)]

@@ -1,13 +1,14 @@
 """The reads of the memory store. See `ReadTxn` for what each method promises."""
 
-from collections.abc import Collection, Hashable, Iterable
-from itertools import islice, takewhile
+from bisect import bisect_left
+from collections.abc import Collection, Hashable, Iterable, Iterator, Sequence
+from itertools import chain, islice, takewhile
 
 from ...core import rank
 from ...core.job import Body, Job, Place, State
 from ...core.kinds import DOMAIN
 from ...core.limits import DomainCounts, DomainKey
-from .. import fairness
+from .. import ready_pairs
 from ..contract import (
     CountKey,
     JobFilter,
@@ -17,10 +18,11 @@ from ..contract import (
     TallyKey,
     Waiting,
     WaitingQuery,
+    is_skipped,
     merged_counts,
     page_of_counts,
 )
-from .data import ENDED, EXPIRING, MemoryData
+from .data import ENDED, EXPIRING, PAIRS, MemoryData
 
 
 class MemoryReads(ReadTxn):
@@ -91,7 +93,48 @@ class MemoryReads(ReadTxn):
         return found
 
     def waiting(self, query: WaitingQuery) -> list[Waiting]:
-        return fairness.waiting(self.data.turns, query, self.rows)
+        return ready_pairs.waiting(self, query, self.rows)
+
+    # `ready_pairs.ReadyPairs`
+
+    def ready_tenants(self, after: str, limit: int) -> list[str]:
+        above = takewhile(lambda tenant: tenant <= after, self._tenants(None))
+        return list(islice(chain(self._tenants(after), above), limit))
+
+    def _tenants(self, after: str | None) -> Iterator[str]:
+        """The tenants with READY jobs above `after`, or all."""
+        pairs, at = self.data.ready.index(PAIRS), 0
+        if after is not None:
+            at = bisect_left(pairs, (_next_name(after),))
+        while at < len(pairs):
+            tenant = pairs[at][0]
+            yield tenant
+            at = bisect_left(pairs, (_next_name(tenant),), at)
+
+    def having_ready(self, tenants: Sequence[str]) -> list[str]:
+        return [tenant for tenant in tenants if any(self._tasks(tenant, ""))]
+
+    def ready_tasks(
+        self, tenants: Sequence[str], query: WaitingQuery, *, looked_at: int, limit: int
+    ) -> ready_pairs.Tasks:
+        found, after = {}, _next_name(query.after[1])
+        for tenant in tenants:
+            low = takewhile(lambda task: task < after, self._tasks(tenant, ""))
+            tasks = islice(chain(self._tasks(tenant, after), low), looked_at)
+            known = [task for task in tasks if query.tasks is None or task in query.tasks]
+            free = [task for task in known if not is_skipped((tenant, task), query.skipped)]
+            found[tenant] = [(task, self.ready_of(tenant, task)) for task in free[:limit]]
+        return found
+
+    def _tasks(self, tenant: str, first: str) -> Iterator[str]:
+        """The tasks of a tenant with READY jobs, from `first` on."""
+        pairs = self.data.ready.index_from(PAIRS, (tenant, first))
+        return (task for _, task in takewhile(lambda pair: pair[0] == tenant, pairs))
+
+    def ready_of(self, tenant: str, task: str) -> int:
+        """The number of READY jobs of a pair."""
+        states = (State.QUEUED, State.RUNQUEUED)
+        return sum(self.data.counts.get(CountKey(tenant, task, Place.READY, state), 0) for state in states)
 
     def domain_queue(self, key: DomainKey, task: str, place: Place, *, last: bool, limit: int) -> list[Job]:
         index = self.data.jobs.index((key, task, place))
@@ -166,3 +209,8 @@ class MemoryReads(ReadTxn):
 
     def notice(self) -> bytes | None:
         return self.data.notice.get("")
+
+
+def _next_name(name: str) -> str:
+    """The first text above a name; no name has control characters."""
+    return name + "\0"

@@ -8,7 +8,6 @@ meant to be read, and optimises nothing but the orders that the contract names.
     txn.py        writing `Changes`, and claims
     data.py       the dicts, and the indexes of jobs and rows
     dicts.py      dicts that can be rolled back, with sorted indexes
-    fairness.py   the fair order between tenants and tasks
 """
 
 import threading

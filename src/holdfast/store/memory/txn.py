@@ -37,8 +37,6 @@ class MemoryTxn(MemoryReads, Txn):
         for job in leased_all(jobs, query):
             self.data.jobs.put(job.id, job)
         self._count(counts)
-        if jobs:
-            self.data.turns.serve(jobs, query)
 
     def _matching(self, index: Hashable, query: ClaimQuery, limit: int) -> list[Job]:
         ready = (self.data.jobs[id] for _, id in self.data.jobs.index(index))
@@ -122,5 +120,7 @@ class MemoryTxn(MemoryReads, Txn):
             if key.place is Place.READY and (not before or not before + difference):
                 pairs.append((key.tenant, key.task))
         # Last: one of a pair's two READY counts may have moved to the other.
-        if pairs:
-            self.data.turns.recount(pairs)
+        for pair in pairs:
+            is_ready = self.ready_of(*pair) > 0
+            if is_ready != (pair in self.data.ready):
+                self.data.ready.put(pair, is_ready or None)

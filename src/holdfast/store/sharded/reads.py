@@ -7,7 +7,7 @@ need it. Some reads (`waiting`, pauses, workers) do without the shards that are 
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from heapq import merge
-from itertools import groupby, islice, zip_longest
+from itertools import groupby, islice
 from typing import Any, TypeVar
 
 from ...core import ids, kinds
@@ -29,6 +29,7 @@ from ..contract import (
     added,
     page_of_counts,
 )
+from ..ready_pairs import interleaved, wrapped
 
 T = TypeVar("T")
 V = TypeVar("V")
@@ -151,12 +152,16 @@ class ShardedReads(ReadTxn):
         return found
 
     def waiting(self, query: WaitingQuery) -> list[Waiting]:
-        """The lists of the shards interleaved; a pair that waits in several shards comes once."""
-        lines = zip_longest(*(view.waiting(query) for view in self._there()))
-        ready: dict[tuple[str, str], int] = {}
-        for one in (one for line in lines for one in line if one is not None):
-            ready[one[:2]] = ready.get(one[:2], 0) + one.ready
-        return [Waiting(*pair, count) for pair, count in islice(ready.items(), max(query.limit, 0))]
+        """The lists of the shards as one; a pair that waits in several shards comes once."""
+        ready: dict[str, dict[str, int]] = {}
+        for one in (one for view in self._there() for one in view.waiting(query)):
+            tasks = ready.setdefault(one.tenant, {})
+            tasks[one.task] = tasks.get(one.task, 0) + one.ready
+        tenants = (
+            [Waiting(tenant, task, ready[tenant][task]) for task in wrapped(ready[tenant], query.after[1])]
+            for tenant in wrapped(ready, query.after[0])
+        )
+        return interleaved(tenants)[: max(query.limit, 0)]
 
     # Domains, counts and moments
 

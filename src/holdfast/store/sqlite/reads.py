@@ -10,7 +10,7 @@ from ...core.damage import UNREADABLE
 from ...core.glob import first_above
 from ...core.job import Body, Job, Place, State, Unreadable
 from ...core.limits import DomainCounts, DomainKey
-from .. import fairness
+from .. import ready_pairs
 from ..contract import CountKey, JobFilter, Moments, Row, TallyKey, Waiting, WaitingQuery
 from .connection import SqliteConnection
 from .presence import SqlitePresence
@@ -34,7 +34,6 @@ _decode_jobs = msgspec.json.Decoder(list[Job]).decode
 _decode_bodies = msgspec.json.Decoder(list[tuple[int, SqlBody]]).decode
 _decode_rows = msgspec.json.Decoder(list[tuple[str, SqlBody]]).decode
 _decode_names = msgspec.json.Decoder(list[str]).decode
-_decode_turns = msgspec.json.Decoder(list[tuple[int, str]]).decode
 _decode_tasks = msgspec.json.Decoder(list[tuple[str, list[tuple[str, int]]]]).decode
 _decode_counts = msgspec.json.Decoder(list[tuple[str, str, Place, State, int]]).decode
 _decode_tallies = msgspec.json.Decoder(list[tuple[str, str, int, str, int]]).decode
@@ -204,25 +203,25 @@ class SqliteReads:
         """When upkeep has something to do next."""
         return _decode_moments(self.connection.value(SQL["moments"]))
 
-    # Fair order
+    # READY pairs
 
     def waiting(self, query: WaitingQuery) -> list[Waiting]:
-        """The pairs with READY jobs in fair order."""
-        return fairness.waiting(self, query, self.rows)
+        """The pairs with READY jobs."""
+        return ready_pairs.waiting(self, query, self.rows)
 
-    def tenants_by_turn(self, after: fairness.Turn, limit: int) -> list[fairness.Turn]:
-        """The tenants with READY jobs, in order."""
-        return _decode_turns(self.connection.value(SQL["tenants_by_turn"], (*after, limit)) or _NONE)
+    def ready_tenants(self, after: str, limit: int) -> list[str]:
+        """The tenants with READY jobs from above a name on."""
+        return _decode_names(self.connection.value(SQL["ready_tenants"], (after, limit)) or _NONE)
 
-    def turns_of(self, tenants: Sequence[str]) -> list[fairness.Turn]:
-        """The turns of those of these tenants that have READY jobs."""
-        return _decode_turns(self.connection.value(SQL["turns_of_tenants"], (listed(tenants),)) or _NONE)
+    def having_ready(self, tenants: Sequence[str]) -> list[str]:
+        """Those of these tenants that have READY jobs."""
+        return _decode_names(self.connection.value(SQL["having_ready"], (listed(tenants),)) or _NONE)
 
-    def tasks_by_turn(
+    def ready_tasks(
         self, tenants: Sequence[str], query: WaitingQuery, *, looked_at: int, limit: int
-    ) -> dict[str, list[tuple[str, int]]]:
+    ) -> ready_pairs.Tasks:
         """The first tasks of each tenant that match the query."""
-        values: list[Any] = [listed(tenants), looked_at, limit]
+        values: list[Any] = [listed(tenants), looked_at, limit, query.after[1]]
         if query.tasks is not None:
             values.append(listed(query.tasks))
         if query.skipped:

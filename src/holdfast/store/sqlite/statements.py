@@ -122,11 +122,11 @@ def ready_of_picks(count: int) -> str:
 
 @cache
 def waiting_tasks(known: bool, passed: bool) -> str:
-    """The statement for tasks by turn; `known`: only the given ones; `passed`: without the skipped ones."""
-    asked = ["task IN (SELECT value FROM json_each(?4))"] if known else []
+    """The statement for ready tasks; `known`: only the given ones; `passed`: without the skipped ones."""
+    asked = ["task IN (SELECT value FROM json_each(?5))"] if known else []
     if passed:
-        asked.append(SQL["not_passed"].replace("{tenant}", "named.value").replace("{n}", str(4 + known)))
-    return SQL["tasks_by_turn"].replace("{asked}", " AND ".join(asked) or "TRUE")
+        asked.append(SQL["not_passed"].replace("{tenant}", "named.value").replace("{n}", str(5 + known)))
+    return SQL["ready_tasks"].replace("{asked}", " AND ".join(asked) or "TRUE")
 
 
 @cache

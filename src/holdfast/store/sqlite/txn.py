@@ -17,10 +17,9 @@ from ...core.job import Body, Job, Place, State, size_of
 from ...core.jump import Jump
 from ...core.kinds import Names
 from ...core.layout import keep_rows, keep_unknown, unmovable
-from .. import fairness
 from ..common.form import COLD
 from ..contract import UNCHANGED, Changes, ClaimQuery, CountKey, Moments, NewJobs, RowKey, TallyKey
-from .claim import find_ready
+from .claim import Pair, find_ready
 from .connection import SqliteConnection
 from .presence import SqlitePresence
 from .reads import SqliteReads
@@ -33,7 +32,6 @@ _ID = len('{"id":0,')
 _DELETE_DATA, _ = with_ids("delete_data", [0])
 
 _encode = msgspec.json.Encoder().encode
-_decode_turns = msgspec.json.Decoder(tuple[int, int | None, int | None]).decode
 
 
 class SqliteTxn(SqliteReads):
@@ -70,7 +68,6 @@ class SqliteTxn(SqliteReads):
         sql, ids = with_ids("claim", [job.id for job in jobs])
         values = (rank.lease(until), query.owner, until, query.started_at, ids)
         self.changed += self.connection.change(sql, values)
-        self._serve(jobs, query)
         if self._moments is not None:
             self._moments = self._moments.after_claim(jobs, rank.lease(until))
 
@@ -80,23 +77,10 @@ class SqliteTxn(SqliteReads):
             self._moments = super().moments()
         return self._moments
 
-    def _written_pairs(self) -> set[fairness.Pair]:
+    def _written_pairs(self) -> set[Pair]:
         jobs = [job for changes in self._written for job in changes.swapped]
         jobs += [group.template for changes in self._written for group in changes.added]
         return {(job.tenant, job.task) for job in jobs if job.place == Place.READY}
-
-    def _serve(self, jobs: Sequence[Job], query: ClaimQuery) -> None:
-        """Give the pairs and tenants of claimed jobs their turns."""
-        pairs = {(job.tenant, job.task) for job in jobs}
-        last, *own = _decode_turns(self.connection.value(SQL["turns_of"], next(iter(pairs))))
-        if len(pairs) == 1 and last and own == [last, last]:
-            return
-        served = fairness.served(jobs, query, last)
-        self._put("serve_pairs", [(*pair, 0, turn) for pair, turn in served.pairs.items()])
-        self._put("serve_tenants", [(tenant, 0, turn) for tenant, turn in served.tenants.items()])
-        if fairness.is_sweep(last, newest := last + len(served.pairs)):
-            for name in ("forget_pairs", "forget_tenants"):
-                self.connection.execute(SQL[name], (newest - fairness.REMEMBERED, fairness.SWEPT_AT_ONCE))
 
     # Changes
 

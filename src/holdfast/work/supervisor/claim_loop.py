@@ -11,8 +11,9 @@ periodically whether its capacity has changed, which costs the store nothing.
 """
 
 import asyncio
+import random
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from itertools import zip_longest
 
 from msgspec import Struct
@@ -28,6 +29,7 @@ from ...store.contract import Pick
 from ..scheduler import Scheduler, choose
 from .capacity import Capacity
 from .dispatcher import ModeDispatcher
+from .rotation import Rotation
 from .tenant_shares import TenantShares
 from .warm_tasks import WarmTasks
 
@@ -69,6 +71,8 @@ class ClaimLoop:
         scheduler: Scheduler,
         scope: ClaimScope,
         warm: WarmTasks | None = None,
+        *,
+        rng: Callable[[], float] = random.random,
     ) -> None:
         self._connection, self._dispatcher, self._scheduler, self._scope = (
             connection,
@@ -79,6 +83,7 @@ class ClaimLoop:
         self._reported: Counter[tuple[str, str]] = Counter()
         self._warm = warm or WarmTasks()
         self._shares = TenantShares()
+        self._rotation = Rotation(rng)
         # With one pair of tenant and task there is nothing for the scheduler to choose.
         self._has_one_pair = bool(
             scope.tenants and scope.tasks and len(scope.tenants) * len(scope.tasks) == 1
@@ -134,16 +139,23 @@ class ClaimLoop:
             # A claim that waits might get more jobs of a tenant that has its share.
             await _wait_for(capacity_changed, SHARE_POLL_S)
             return []
-        return await self._claim_waiting(tasks, most)
+        jobs = await self._claim_waiting(tasks, most)
+        if jobs and not waiting:
+            self._rotation.jump(jobs[-1].job)
+        return jobs
 
     def _choose(self, waiting: Sequence[q.Waiting], capacity: Capacity) -> tuple[Pick, ...]:
         """The jobs to claim, by tenant and task."""
+        order = self._rotation.order(waiting)
         if not self._scope.handled:
-            return choose(self._scheduler, waiting, replace(capacity))
-        shares = self._update_shares()
-        order = self._warm.order(shares.order(waiting))
-        picks = choose(self._scheduler, order, replace(capacity), shares.room)
-        return tuple(map(self._dispatcher.in_requests, picks))
+            picks = choose(self._scheduler, order, replace(capacity))
+        else:
+            shares = self._update_shares()
+            order = self._warm.order(shares.order(order))
+            picks = choose(self._scheduler, order, replace(capacity), shares.room)
+        if picks and not self._warm.has_passed:
+            self._rotation.move(waiting, picks)
+        return tuple(map(self._dispatcher.in_requests, picks)) if self._scope.handled else picks
 
     def _update_shares(self) -> TenantShares:
         self._shares.update(*self._dispatcher.slots(), monotonic_s())
@@ -200,7 +212,14 @@ class ClaimLoop:
         if self._has_one_pair or not capacity.fits_shortest():
             return []
         limit = min(max(capacity.fits_shortest(), MIN_WINDOW), MAX_WINDOW)
-        query = q.ListWaiting(tenants=scope.tenants, tasks=scope.tasks, handled=scope.handled, limit=limit)
+        query = q.ListWaiting(
+            tenants=scope.tenants,
+            tasks=scope.tasks,
+            handled=scope.handled,
+            limit=limit,
+            after_tenant=self._rotation.tenant,
+            after_task=self._rotation.task,
+        )
         found: list[q.Waiting] = await self._connection.ask_async(query)
         return found
 

@@ -48,5 +48,5 @@ class TenantShares:
         return min((self.room(tenant) for tenant in self._busy), default=self._most)
 
     def order(self, waiting: Sequence[Waiting]) -> list[Waiting]:
-        """Waiting tasks, those of tenants first that used the least time; else in the order of service."""
+        """Waiting tasks, those of tenants first that used the least time; else as they are."""
         return sorted(waiting, key=lambda one: self._used_s.get(one.tenant, 0.0))

@@ -8,7 +8,7 @@ from ..scheduler import Pair
 
 # As many contexts as an executor keeps while no job runs in them, by default.
 MAX_WARM = 16
-# How often the task that was served least recently may be passed over for warm ones.
+# How often the first task of the list may be passed over for warm ones.
 MAX_PASSED = 4
 
 
@@ -23,6 +23,11 @@ class WarmTasks:
     def __init__(self, pairs: WarmPairs | None = None) -> None:
         self._warm: WarmPairs = OrderedDict() if pairs is None else pairs
         self._passed = 0
+
+    @property
+    def has_passed(self) -> bool:
+        """Whether the last order passed over the first task for warm ones."""
+        return self._passed > 0
 
     def record(self, running: Iterable[Pair]) -> None:
         """These tasks have jobs here now."""

@@ -82,54 +82,13 @@ CREATE TABLE holdfast_counts (
 
 CREATE INDEX holdfast_tallies ON holdfast_counts (tenant, task, state, number) WHERE place = 0;
 
--- The turns of tenants, and of the tasks of each (`fairness.py`). `ready`: whether there are READY jobs, by the counts. The
--- number is not stored, so that an add to a pair with READY jobs writes nothing here. `served` is the number of the last
--- turn. Entries without READY jobs are kept for a while.
-CREATE TABLE holdfast_pairs (
-    tenant TEXT    NOT NULL,
-    task   TEXT    NOT NULL,
-    ready  INTEGER NOT NULL,
-    served INTEGER NOT NULL,
-    PRIMARY KEY (tenant, task)
-) STRICT, WITHOUT ROWID;
-CREATE INDEX holdfast_pair_turns ON holdfast_pairs (tenant, served, task) WHERE ready = 1;
-CREATE INDEX holdfast_pair_rests ON holdfast_pairs (served, tenant, task) WHERE ready = 0;
+-- The tasks with READY jobs, in order of name (`ready_pairs.py`). The number is not in it, so only the first READY job of a
+-- task and the last one write here.
+CREATE INDEX holdfast_waiting ON holdfast_counts (tenant, task) WHERE place = 2;
 
-CREATE TABLE holdfast_tenants (
-    tenant TEXT    NOT NULL,
-    ready  INTEGER NOT NULL,
-    served INTEGER NOT NULL,
-    PRIMARY KEY (tenant)
-) STRICT, WITHOUT ROWID;
-CREATE INDEX holdfast_tenant_turns ON holdfast_tenants (served, tenant) WHERE ready = 1;
-CREATE INDEX holdfast_tenant_rests ON holdfast_tenants (served, tenant) WHERE ready = 0;
-
--- Triggers that maintain counts and turns: a count of zero is deleted, a pair is ready while it has a READY count, and a
--- tenant while it has a ready pair. A pair has two READY counts, one for each state. Between the writes of the two it may
--- be marked as not ready for a moment; its turn is kept. None of these triggers fires itself, so `recursive_triggers` has
--- no effect.
+-- It does not fire itself, so `recursive_triggers` has no effect.
 CREATE TRIGGER holdfast_count_zero AFTER UPDATE OF number ON holdfast_counts WHEN NEW.number = 0
 BEGIN
     DELETE FROM holdfast_counts
     WHERE tenant = NEW.tenant AND task = NEW.task AND place = NEW.place AND state = NEW.state;
-END;
-
-CREATE TRIGGER holdfast_count_ready AFTER INSERT ON holdfast_counts WHEN NEW.place = 2
-BEGIN
-    INSERT INTO holdfast_pairs (tenant, task, ready, served) VALUES (NEW.tenant, NEW.task, 1, 0)
-    ON CONFLICT (tenant, task) DO UPDATE SET ready = 1 WHERE ready = 0;
-    INSERT INTO holdfast_tenants (tenant, ready, served) VALUES (NEW.tenant, 1, 0)
-    ON CONFLICT (tenant) DO UPDATE SET ready = 1 WHERE ready = 0;
-END;
-
-CREATE TRIGGER holdfast_count_gone AFTER DELETE ON holdfast_counts WHEN OLD.place = 2
-BEGIN
-    UPDATE holdfast_pairs SET ready = 0
-    WHERE tenant = OLD.tenant AND task = OLD.task AND NOT EXISTS (
-        SELECT 1 FROM holdfast_counts WHERE tenant = OLD.tenant AND task = OLD.task AND place = 2
-    );
-    UPDATE holdfast_tenants SET ready = 0
-    WHERE tenant = OLD.tenant AND NOT EXISTS (
-        SELECT 1 FROM holdfast_pairs INDEXED BY holdfast_pair_turns WHERE tenant = OLD.tenant AND ready = 1
-    );
 END;

@@ -1,4 +1,4 @@
--- How a claim finds its jobs, in order, and records turns. {hot}: the columns from which `as_jobs` makes whole records.
+-- How a claim finds its jobs, in order. {hot}: the columns from which `as_jobs` makes whole records.
 
 -- All READY jobs.
 -- name: ready
@@ -45,42 +45,12 @@ SELECT {hot} FROM (
 -- name: pairs
 SELECT CAST('[' || count(*) || ',['
     || coalesce(group_concat(json_array(tenant, task)) FILTER (WHERE {is_wanted}), '') || ']]' AS BLOB)
-FROM (SELECT tenant, task FROM holdfast_pairs INDEXED BY holdfast_pair_turns WHERE ready = 1 {of_tenant} LIMIT ?5)
+FROM (
+    SELECT DISTINCT tenant, task FROM holdfast_counts INDEXED BY holdfast_waiting WHERE place = 2 {of_tenant}
+    ORDER BY tenant, task LIMIT ?5
+)
 
 -- name: claim
 UPDATE holdfast_jobs
 SET place = 4, rank = ?, owner = ?, lease_until = ?, started_at = ?, claim = claim + 1, version = version + 1
 WHERE id IN (SELECT value FROM json_each(?))
-
--- The last turn of all pairs, of a tenant, and of one of its tasks.
--- name: turns_of
-SELECT CAST(json_array(
-    max(
-        coalesce((SELECT served FROM holdfast_tenants INDEXED BY holdfast_tenant_turns
-                  WHERE ready = 1 ORDER BY served DESC LIMIT 1), 0),
-        coalesce((SELECT served FROM holdfast_tenants INDEXED BY holdfast_tenant_rests
-                  WHERE ready = 0 ORDER BY served DESC LIMIT 1), 0)
-    ),
-    (SELECT served FROM holdfast_tenants WHERE tenant = ?1),
-    (SELECT served FROM holdfast_pairs WHERE tenant = ?1 AND task = ?2)
-) AS BLOB)
-
--- name: serve_pairs
-INSERT INTO holdfast_pairs (tenant, task, ready, served) VALUES {rows}
-ON CONFLICT (tenant, task) DO UPDATE SET served = excluded.served
-
--- name: serve_tenants
-INSERT INTO holdfast_tenants (tenant, ready, served) VALUES {rows}
-ON CONFLICT (tenant) DO UPDATE SET served = excluded.served
-
--- name: forget_pairs
-DELETE FROM holdfast_pairs WHERE (tenant, task) IN (
-    SELECT tenant, task FROM holdfast_pairs INDEXED BY holdfast_pair_rests
-    WHERE ready = 0 AND served < ? ORDER BY served, tenant, task LIMIT ?
-)
-
--- name: forget_tenants
-DELETE FROM holdfast_tenants WHERE tenant IN (
-    SELECT tenant FROM holdfast_tenants INDEXED BY holdfast_tenant_rests
-    WHERE ready = 0 AND served < ? ORDER BY served, tenant LIMIT ?
-)

@@ -124,15 +124,35 @@ SELECT CAST('[' || group_concat((
     )
 )) || ']' AS BLOB) FROM (VALUES {rows}) AS wanted
 
--- name: tenants_by_turn
-SELECT CAST('[' || group_concat('[' || served || ',' || json_quote(tenant) || ']') || ']' AS BLOB) FROM (
-    SELECT served, tenant FROM holdfast_tenants INDEXED BY holdfast_tenant_turns
-    WHERE ready = 1 AND (served, tenant) > (?, ?) ORDER BY served, tenant LIMIT ?
+-- One index lookup for each tenant, from above a name on; then from the first one up to that name.
+-- name: ready_tenants
+WITH RECURSIVE
+above (tenant) AS (
+    SELECT (SELECT tenant FROM holdfast_counts INDEXED BY holdfast_waiting
+            WHERE place = 2 AND tenant > ?1 ORDER BY tenant LIMIT 1)
+    UNION ALL
+    SELECT (SELECT next.tenant FROM holdfast_counts AS next INDEXED BY holdfast_waiting
+            WHERE place = 2 AND next.tenant > above.tenant ORDER BY next.tenant LIMIT 1)
+    FROM above WHERE above.tenant IS NOT NULL LIMIT ?2
+),
+wrapped (tenant) AS (
+    SELECT (SELECT tenant FROM holdfast_counts INDEXED BY holdfast_waiting
+            WHERE place = 2 AND tenant <= ?1 ORDER BY tenant LIMIT 1)
+    UNION ALL
+    SELECT (SELECT next.tenant FROM holdfast_counts AS next INDEXED BY holdfast_waiting
+            WHERE place = 2 AND next.tenant > wrapped.tenant AND next.tenant <= ?1 ORDER BY next.tenant LIMIT 1)
+    FROM wrapped WHERE wrapped.tenant IS NOT NULL LIMIT ?2
+)
+SELECT CAST('[' || group_concat(json_quote(tenant)) || ']' AS BLOB) FROM (
+    SELECT tenant FROM above WHERE tenant IS NOT NULL
+    UNION ALL SELECT tenant FROM wrapped WHERE tenant IS NOT NULL LIMIT ?2
 )
 
--- name: turns_of_tenants
-SELECT CAST('[' || group_concat('[' || served || ',' || json_quote(tenant) || ']') || ']' AS BLOB)
-FROM json_each(?) AS asked CROSS JOIN holdfast_tenants WHERE tenant = asked.value AND ready = 1
+-- name: having_ready
+SELECT CAST('[' || group_concat(json_quote(asked.value)) || ']' AS BLOB) FROM json_each(?) AS asked
+WHERE EXISTS (
+    SELECT 1 FROM holdfast_counts INDEXED BY holdfast_waiting WHERE place = 2 AND tenant = asked.value
+)
 
 -- The condition that a task is not among those to skip.
 -- name: not_passed
@@ -142,17 +162,24 @@ NOT EXISTS (
         AND (skipped.value ->> 1 IS NULL OR skipped.value ->> 1 = task)
 )
 
--- {asked} is a condition on the tasks, with the parameters ?4 and ?5.
--- name: tasks_by_turn
+-- From above ?4 on, wrapping round. {asked} is a condition on the tasks, with the parameters ?5 and ?6.
+-- name: ready_tasks
 SELECT CAST('[' || group_concat('[' || json_quote(value) || ',[' || coalesce((
-    SELECT group_concat('[' || json_quote(task) || ',' || coalesce(number, 0) || ']') FROM (
+    SELECT group_concat('[' || json_quote(task) || ',' || number || ']') FROM (
         SELECT task, (
             SELECT sum(number) FROM holdfast_counts
             WHERE tenant = named.value AND task = walked.task AND place = 2
         ) AS number
         FROM (
-            SELECT task FROM holdfast_pairs INDEXED BY holdfast_pair_turns
-            WHERE tenant = named.value AND ready = 1 ORDER BY served, task LIMIT ?2
+            SELECT task FROM (
+                SELECT DISTINCT task FROM holdfast_counts INDEXED BY holdfast_waiting
+                WHERE place = 2 AND tenant = named.value AND task > ?4 ORDER BY task LIMIT ?2
+            )
+            UNION ALL SELECT task FROM (
+                SELECT DISTINCT task FROM holdfast_counts INDEXED BY holdfast_waiting
+                WHERE place = 2 AND tenant = named.value AND task <= ?4 ORDER BY task LIMIT ?2
+            )
+            LIMIT ?2
         ) AS walked
         WHERE {asked} LIMIT ?3
     )

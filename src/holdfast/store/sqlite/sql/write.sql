@@ -84,7 +84,7 @@ DELETE FROM holdfast_data WHERE id IN (SELECT value FROM json_each(?))
 -- name: delete_results
 DELETE FROM holdfast_results WHERE id IN (SELECT value FROM json_each(?))
 
--- Triggers update the turns: see migrations/0001.sql.
+-- A trigger deletes counts of zero: see migrations/0001.sql.
 -- name: count
 INSERT INTO holdfast_counts (tenant, task, place, state, number) VALUES {rows}
 ON CONFLICT (tenant, task, place, state) DO UPDATE SET number = number + excluded.number

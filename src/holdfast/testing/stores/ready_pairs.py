@@ -1,4 +1,4 @@
-"""Turns: the tenants served longest ago come first, and so do their tasks."""
+"""The pairs with READY jobs: tenants by name from a place on, and the tasks of each likewise."""
 
 from typing import Any
 
@@ -6,13 +6,13 @@ import pytest
 
 from ...core.job import Place, State
 from ...core.kinds import HANDLED, name_of
-from ...store import fairness
+from ...store import ready_pairs
 from ...store.contract import NOTHING, Changes, CountKey, Store, Txn, Waiting, WaitingQuery
-from .making import NOW_MS, a_job, a_query, add, claim, commit, ids, new_jobs, tally
+from .making import a_job, a_query, add, claim, commit, ids, new_jobs, tally
 
 
 def waiting(store: Store, limit: int = 9, **asked: Any) -> list[tuple[str, str]]:
-    """The pairs in the order of their turns."""
+    """The pairs with READY jobs, in the order of the list."""
     return [pair[:2] for pair in store.read(lambda txn: txn.waiting(WaitingQuery(limit=limit, **asked)))]
 
 
@@ -24,46 +24,43 @@ def take(store: Store, **asked: Any) -> list[int]:
     return ids(jobs)
 
 
-def test_who_was_served_longest_ago_comes_first(store: Store) -> None:
-    """Those never served first of all, by name; by the order of claims, not by the clock."""
-    for n, task in enumerate("dcba", start=1):
-        add(store, a_job(n, task=task), a_job(10 + n, task=task))
+def test_tenants_come_by_name_and_wrap_round(store: Store) -> None:
+    """From above the tenant that the query begins with, whether or not it has jobs."""
+    add(store, *(a_job(n, tenant=tenant) for n, tenant in enumerate(("d", "b", "a", ""), start=1)))
 
-    for task in "ca":
-        take(store, tasks=(task,), now_ms=NOW_MS, limit=1)
-
-    assert waiting(store) == [("", "b"), ("", "d"), ("", "c"), ("", "a")]
-    assert waiting(store, limit=2) == [("", "b"), ("", "d")]
+    assert waiting(store, after=("a", "")) == [("b", "t"), ("d", "t"), ("", "t"), ("a", "t")]
+    assert waiting(store, after=("c", "t")) == [("d", "t"), ("", "t"), ("a", "t"), ("b", "t")]
+    assert waiting(store, after=("d", ""), limit=2) == [("", "t"), ("a", "t")]
+    assert waiting(store) == [("a", "t"), ("b", "t"), ("d", "t"), ("", "t")]
+    assert waiting(store, after=("a", ""), tenants=("", "d", "a")) == [("d", "t"), ("", "t"), ("a", "t")]
 
 
 def test_tenants_come_before_tasks(store: Store) -> None:
-    """A tenant with many tasks has its turn as often as one with one."""
+    """A tenant with many tasks is served as often as one with one; the tasks of each wrap round too."""
     jobs = [("a", "x"), ("a", "y"), ("a", "z"), ("b", "x"), ("c", "x"), ("c", "y")]
     add(store, *(a_job(n, tenant=tenant, task=task) for n, (tenant, task) in enumerate(jobs, start=1)))
 
     assert waiting(store) == [("a", "x"), ("b", "x"), ("c", "x"), ("a", "y"), ("c", "y"), ("a", "z")]
     assert waiting(store, limit=3) == [("a", "x"), ("b", "x"), ("c", "x")]
+    after_x = [("b", "x"), ("c", "y"), ("a", "y"), ("c", "x"), ("a", "z"), ("a", "x")]
+    assert waiting(store, after=("a", "x")) == after_x
+    assert waiting(store, after=("a", "y"), tenants=("a",)) == [("a", "z"), ("a", "x"), ("a", "y")]
+    assert waiting(store, after=("a", "y"), limit=2) == [("b", "x"), ("c", "x")]
 
-    add(store, a_job(11, tenant="a", task="x"))
-    take(store, picks=(("a", "x", 1),))
 
-    assert waiting(store) == [("b", "x"), ("c", "x"), ("a", "y"), ("c", "y"), ("a", "z"), ("a", "x")]
+def test_a_page_has_every_pair_once(store: Store) -> None:
+    """Page after page, each from the last tenant of the page before."""
+    pairs = [(f"tenant{n:02}", f"task{n % 7}") for n in range(40)]
+    add(store, *(a_job(n, tenant=tenant, task=task) for n, (tenant, task) in enumerate(pairs, start=1)))
 
+    found, last = [], ("tenant17", "")
+    for _ in range(4):
+        page = waiting(store, limit=10, after=last)
+        found += page
+        last = page[-1]
 
-def test_what_a_batch_adds_and_claims_at_once_has_the_next_turn(store: Store) -> None:
-    """Also where nothing else is ready that the claim could have looked at."""
-    add(store, a_job(1, task="x"))
-    take(store, tasks=("x",))
-
-    def fn(txn: Txn) -> tuple[Changes, None]:
-        txn.write(Changes(added=new_jobs([a_job(2, task="a")])))
-        txn.claim(a_query(limit=1))
-        return NOTHING, None
-
-    store.run(fn)
-    add(store, a_job(3, task="a"), a_job(4, task="x"))
-
-    assert waiting(store) == [("", "x"), ("", "a")]
+    assert found == [*pairs[18:], *pairs[:18]]
+    assert waiting(store, limit=100, after=last) == found
 
 
 def test_a_batch_finds_the_pairs_as_they_were_before_it(store: Store) -> None:
@@ -97,51 +94,16 @@ def test_how_many_are_ready_is_told(store: Store) -> None:
     assert store.read(lambda txn: txn.waiting(WaitingQuery(limit=9))) == [Waiting("", "t", 3)]
 
 
-def test_of_one_claim_who_got_fewer_comes_first_the_next_time(store: Store) -> None:
-    """So that what is left over goes round."""
-    add(store, *(a_job(n, tenant="abc"[n % 3], task="t") for n in range(30)))
-
-    take(store, picks=(("a", "t", 2), ("b", "t", 1), ("c", "t", 1)))
-    assert waiting(store) == [("b", "t"), ("c", "t"), ("a", "t")]
-
-    take(store, picks=(("b", "t", 2), ("c", "t", 1), ("a", "t", 1)))
-    assert waiting(store) == [("c", "t"), ("a", "t"), ("b", "t")]
-
-
-def test_who_has_just_one_job_each_time_does_not_come_first_each_time(store: Store) -> None:
-    """Its turn is remembered while it has none; and one of its counts may become the other."""
+def test_a_pair_is_found_while_it_has_ready_jobs(store: Store) -> None:
+    """Claimed ones are not READY; one of its counts may become the other."""
     add(store, *(a_job(n, task="many") for n in range(1, 5)), a_job(5, task="one"))
     assert take(store, tasks=("one",)) == [5]
     assert waiting(store) == [("", "many")]
 
     add(store, a_job(6, task="one"))
-    assert waiting(store) == [("", "many"), ("", "one")]
-
-    take(store, tasks=("many",), limit=1)
     lapsed = CountKey("", "one", Place.READY, State.RUNQUEUED)
     commit(store, counts={lapsed._replace(state=State.QUEUED): -1, lapsed: 1})
-    assert waiting(store) == [("", "one"), ("", "many")]
-
-
-def test_who_was_not_served_for_very_many_turns_is_forgotten(
-    store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """And comes first when it has a job again, tenant and task."""
-    monkeypatch.setattr(fairness, "REMEMBERED", 10)
-    monkeypatch.setattr(fairness, "SWEPT_EVERY", 4)
-    add(store, *(a_job(n, tenant="many") for n in range(1, 40)))
-    add(store, a_job(50, tenant="old"), a_job(51, tenant="young", task="old"))
-    take(store, tenant="old")
-    take(store, tenant="young")
-
-    for _ in range(20):
-        take(store, tenant="many", limit=1)
-    add(store, a_job(60, tenant="young", task="young"))
-    take(store, tenant="young")
-    add(store, *(a_job(n, tenant="young", task=task) for n, task in ((61, "old"), (62, "young"))))
-    add(store, a_job(63, tenant="old"))
-
-    assert waiting(store) == [("old", "t"), ("many", "t"), ("young", "old"), ("young", "young")]
+    assert waiting(store) == [("", "many"), ("", "one")]
 
 
 PAIRS = [("a", "x"), ("a", "y"), ("b", "x"), ("b", "z"), ("c", "y")]
@@ -176,9 +138,9 @@ def test_only_who_is_asked_for_is_found(
 
 
 def test_it_looks_at_so_many_and_no_more(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of what stands in front and is not asked for; then it finds nothing, and says so."""
-    monkeypatch.setattr(fairness, "PAGE_TASKS", 8)
-    monkeypatch.setattr(fairness, "TENANT_TASKS", 4)
+    """If these are not asked for, it finds nothing, and says so."""
+    monkeypatch.setattr(ready_pairs, "PAGE_TASKS", 8)
+    monkeypatch.setattr(ready_pairs, "TENANT_TASKS", 4)
     add(store, *(a_job(n, tenant=f"{n:03}", task="unknown") for n in range(1, 41)))
     add(store, a_job(41, tenant="041", task="known"), *(a_job(50 + n, task=f"t{n}") for n in range(9)))
     add(store, a_job(60, task="u"))
