@@ -7,7 +7,7 @@ COLD, WARM = Waiting("a", "cold", 1), Waiting("b", "warm", 1)
 
 
 def test_a_warm_task_comes_first_a_few_times_in_a_row():
-    """Then the task that was served least recently does, once."""
+    """Then the first task of the list does, once."""
     tasks = WarmTasks()
     tasks.record([("b", "warm")])
 

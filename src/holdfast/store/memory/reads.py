@@ -98,6 +98,7 @@ class MemoryReads(ReadTxn):
     # `ready_pairs.ReadyPairs`
 
     def ready_tenants(self, after: str, limit: int) -> list[str]:
+        """The tenants with READY jobs from above a name on."""
         above = takewhile(lambda tenant: tenant <= after, self._tenants(None))
         return list(islice(chain(self._tenants(after), above), limit))
 
@@ -112,11 +113,13 @@ class MemoryReads(ReadTxn):
             at = bisect_left(pairs, (_next_name(tenant),), at)
 
     def having_ready(self, tenants: Sequence[str]) -> list[str]:
+        """Those of these tenants that have READY jobs."""
         return [tenant for tenant in tenants if any(self._tasks(tenant, ""))]
 
     def ready_tasks(
         self, tenants: Sequence[str], query: WaitingQuery, *, looked_at: int, limit: int
     ) -> ready_pairs.Tasks:
+        """The first tasks of each tenant that match the query."""
         found, after = {}, _next_name(query.after[1])
         for tenant in tenants:
             low = takewhile(lambda task: task < after, self._tasks(tenant, ""))
