@@ -54,7 +54,7 @@ def test_a_store_that_cannot_tell_the_time_ends_no_wait():
     try:
         committer.ask(c.Add(jobs=(c.NewJob(task="later", delay_ms=60_000),)))
         waiting.start()
-        until(lambda: committer._waiter._claims)
+        until(lambda: bool(committer._waiter._claims))
         broken.set()
         # Longer than the waiter ever sleeps: it has looked at the clock meanwhile.
         time.sleep(1.5)
