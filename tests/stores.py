@@ -4,7 +4,7 @@ What a test demands of the order over all jobs, stores of several shards promise
 test says so by a mark, `one_shard`, and gets a store whose shards are one.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
@@ -100,6 +100,12 @@ ONE_OF_EACH = [kind for kind in STORES if kind not in ("apsw", "mixed")]
 SHARDED = ["sharded", "mixed"]
 # What takes long to start: for the suite of stores, and for parts of others by name.
 EVERY = STORES | {"cluster": _redis("redis_cluster")}
+
+
+def here_and_in_proof(kinds: Collection[str], rest: Collection[str]) -> list[Any]:
+    """Parameters of a fixture: kinds of stores to test on, and others, on which `make proof` alone tests."""
+    proof = [pytest.param(kind, marks=pytest.mark.proof) for kind in rest if kind not in kinds]
+    return [*kinds, *proof]
 
 
 def opener(request: pytest.FixtureRequest, clock: Clock, kind: str | None = None) -> Open:

@@ -1,7 +1,8 @@
-"""The queue suite: in full in memory and on SQLite, and on the others what depends on the store.
+"""The queue suite: in full in memory and on SQLite, and on every store what differs between stores.
 
 What the engine and the rules decide alone is the same on all of them: `test_model.py` holds random histories
-of all commands on each store against those in memory.
+of all commands on each store against those in memory, and `tests/store/test_suite.py` tests the contract that
+the engine stands on. `make proof` runs more of the suite on each kind of store.
 """
 
 import pkgutil
@@ -12,15 +13,16 @@ import pytest
 
 from tests import queue_suite
 from tests.queue_suite import *  # noqa: F403
-from tests.stores import ONE_OF_EACH, STORES, opener
+from tests.stores import ONE_OF_EACH, STORES, here_and_in_proof, opener
 
 # The first two of them: memory, and SQLite by its default driver.
 IN_FULL = ONE_OF_EACH[:2]
-# Files of the suite that depend on what a store does: order, locks, bounds, shards.
-ON_ONE_OF_EACH = {"basics", "claims", "families", "handlers", "history", "limits", "numbers"}
-ON_ONE_OF_EACH |= {"tenants", "unique", "workers"}
-# And those with conflicts and notifications, in which also two libraries, and shards of two kinds, differ.
+# Files of the suite with conflicts and notifications, in which stores differ: also two libraries, and shards of
+# two kinds.
 ON_EVERY_STORE = {"races", "waiting"}
+# And those that depend on order, locks, bounds and shards, for `make proof`.
+IN_PROOF = {"basics", "claims", "families", "handlers", "history", "limits", "numbers"}
+IN_PROOF |= {"tenants", "unique", "workers"}
 
 
 def pytest_generate_tests(metafunc):
@@ -33,8 +35,8 @@ def pytest_generate_tests(metafunc):
 def stores_for(file):
     """The kinds of stores that a file of the suite runs on."""
     if file in ON_EVERY_STORE:
-        return STORES
-    return ONE_OF_EACH if file in ON_ONE_OF_EACH else IN_FULL
+        return list(STORES)
+    return here_and_in_proof(IN_FULL, ONE_OF_EACH if file in IN_PROOF else [])
 
 
 @pytest.fixture
@@ -58,4 +60,4 @@ def test_no_test_of_the_suite_hides_another():
 
     assert [name for name, count in Counter(names).items() if count > 1] == []
     assert set(names) <= vars(queue_suite).keys()
-    assert {file.__name__.rpartition(".")[2] for file in files} >= ON_EVERY_STORE | ON_ONE_OF_EACH
+    assert {file.__name__.rpartition(".")[2] for file in files} >= ON_EVERY_STORE | IN_PROOF

@@ -16,16 +16,28 @@ from tests.queue_suite.families import *  # noqa: F403
 from tests.queue_suite.fixtures import *  # noqa: F403
 from tests.queue_suite.races import *  # noqa: F403
 from tests.queue_suite.unique import *  # noqa: F403
+from tests.queue_suite.waiting import *  # noqa: F403
 from tests.redis.test_broken import load
 from tests.redis_servers import cluster_or_skip, until
 from tests.store.helpers import all_ids
-from tests.stores import opener
+from tests.stores import here_and_in_proof, opener
+
+# Files of the suite with conflicts and notifications; `make proof` runs the others too.
+ON_CLUSTER = {"races", "waiting"}
+
+
+def pytest_generate_tests(metafunc):
+    """Run what differs between stores here, and the other tests in `make proof`."""
+    if "open_store" in metafunc.fixturenames:
+        file = metafunc.function.__module__.rpartition(".")[2]
+        kinds = here_and_in_proof(["cluster"] if file in ON_CLUSTER else [], ["cluster"])
+        metafunc.parametrize("open_store", kinds, indirect=True)
 
 
 @pytest.fixture
 def open_store(request, clock):
     """Opens the store under test, once for each queue."""
-    return opener(request, clock, "cluster")
+    return opener(request, clock)
 
 
 @pytest.fixture

@@ -1,4 +1,7 @@
-"""The queue suite over gRPC, in front of SQLite and PostgreSQL: in part here, and in full by `make proof`."""
+"""The queue suite over gRPC, in front of SQLite and PostgreSQL: in part here, and in full by `make proof`.
+
+What the rules decide is the same whoever asks; `tests/proto` tests how each record is carried.
+"""
 
 import pytest
 
@@ -10,8 +13,8 @@ FORKED = "the server is in the same process here; test_forks.py has it in one of
 # The file of the suite in which a server in front of PostgreSQL might differ from one in front of SQLite: two
 # servers on one store notify each other.
 BEFORE_POSTGRES = {"waiting"}
-# Files about what the rules decide, whoever asks.
-RULES = {"at_most_once", "pauses", "port_families", "port_verbs", "rates", "repeats", "schedules", "states"}
+# Files in which gRPC differs from a store in the same process: the common verbs once, asyncio, and what waits.
+OVER_GRPC = {"aio", "basics", "waiting"}
 # What of the suite cannot hold over gRPC, and why; test_door.py and test_access.py have the other side of it.
 LEFT_OUT = {
     "test_no_id_is_wasted_when_the_right_to_make_ids_is_renewed": "a client takes ids by the dozen",
@@ -28,7 +31,7 @@ def pytest_generate_tests(metafunc):
     """Run each test of the suite in front of the stores that its file asks for."""
     if "open_store" in metafunc.fixturenames:
         file = metafunc.function.__module__.rpartition(".")[2]
-        parts = {"stdlib": file not in RULES, "postgres": file in BEFORE_POSTGRES}
+        parts = {"stdlib": file in OVER_GRPC, "postgres": file in BEFORE_POSTGRES}
         kinds = [pytest.param(kind, marks=() if here else pytest.mark.proof) for kind, here in parts.items()]
         metafunc.parametrize("open_store", kinds, indirect=True)
 
