@@ -38,7 +38,7 @@ screenshots: setup ## take the pictures of docs/dashboard.md again, of a demo th
 	@$(BIN)/python tools/screenshots.py
 
 test: check ## check, then all tests but the long ones
-	$(BIN)/python -m pytest -n 5 --dist worksteal $(ARGS)
+	$(BIN)/python -m pytest -n 4 --dist worksteal $(ARGS)
 
 size: setup ## lines of code and files, by package
 	@$(BIN)/python tools/size.py -v

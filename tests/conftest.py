@@ -22,13 +22,28 @@ from tests.leftovers import Leftovers
 from tests.outages import Heard
 from tests.redis_servers import ClusterAddress, RedisAddress
 from tests.servers import PostgresAddress, Schemas, roomy
-from tests.shared_servers import begin_run, end_run, shared_cluster, shared_postgres, shared_redis
+from tests.shared_servers import (
+    begin_run,
+    end_run,
+    servers_cpu_s,
+    shared_cluster,
+    shared_postgres,
+    shared_redis,
+)
+
+ROOT = Path(__file__).parents[1]
+# Tests start hundreds of processes that import the same files: what is compiled is kept, and out of the tree.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
+sys.pycache_prefix = os.environ.setdefault("PYTHONPYCACHEPREFIX", str(ROOT / ".cache" / "pycache"))
 
 # The shipped suites assert too, and should tell as much as tests do when they fail.
 pytest.register_assert_rewrite("holdfast.testing")
 
-set_hypothesis_home_dir(Path(__file__).parents[1] / ".cache" / "hypothesis")
-settings.register_profile("ci", derandomize=True, deadline=None, print_blob=True, database=None)
+set_hypothesis_home_dir(ROOT / ".cache" / "hypothesis")
+settings.register_profile(
+    "ci", max_examples=40, derandomize=True, deadline=None, print_blob=True, database=None
+)
 # For `make proof`: new histories each time, and many of them.
 settings.register_profile("proof", max_examples=20_000, deadline=None, print_blob=True)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
@@ -59,13 +74,13 @@ def pytest_sessionstart(session: pytest.Session) -> None:
         session.config.args_source is pytest.Config.ArgsSource.TESTPATHS
         and "PYTEST_XDIST_WORKER" in os.environ
     ):
-        root, number = Path(__file__).parents[1], int(os.environ["PYTEST_XDIST_WORKER"][2:])
-        paths = sorted(root.glob("tests/**/test_*.py"))
+        number = int(os.environ["PYTEST_XDIST_WORKER"][2:])
+        paths = sorted(ROOT.glob("tests/**/test_*.py"))
         first = len(paths) * number // int(os.environ["PYTEST_XDIST_WORKER_COUNT"])
         for path in [*paths[first:], *paths[:first]]:
             # The collection tells of a module that cannot be imported.
             with suppress(Exception, pytest.skip.Exception):
-                import_module(".".join(path.relative_to(root).with_suffix("").parts))
+                import_module(".".join(path.relative_to(ROOT).with_suffix("").parts))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -78,6 +93,20 @@ def pytest_collection_finish() -> None:
     gc.collect()
     gc.freeze()
     gc.enable()
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Tell what the run has cost; its wall time depends on what else the machine does."""
+    if "PYTEST_XDIST_WORKER" not in os.environ:
+        # With the children that have ended: under xdist, all processes but the servers.
+        run_s, servers_s = sum(os.times()[:4]), servers_cpu_s()
+        terminalreporter.write_line(
+            f"processor time: {_minutes(run_s)}, and {_minutes(servers_s)} of shared servers"
+        )
+
+
+def _minutes(seconds: float) -> str:
+    return f"{int(seconds) // 60}m{int(seconds) % 60:02}s"
 
 
 def pytest_unconfigure() -> None:

@@ -16,6 +16,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +44,22 @@ def end_run() -> None:
     folder, pid = json.loads(os.environ[RUN])
     if pid == os.getpid():
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def servers_cpu_s() -> float:
+    """The processor time of the servers so far, in seconds."""
+    folder, _ = json.loads(os.environ[RUN])
+    ticks, parents = dict[int, int](), dict[int, int]()
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):  # it has just ended
+            fields = path.read_text(errors="replace").rpartition(") ")[2].split()
+            # Its own, and that of its children that have ended.
+            ticks[int(path.parent.name)] = sum(map(int, fields[11:15]))
+            parents[int(path.parent.name)] = int(fields[1])
+    found = {int(path.read_text()) for path in Path(folder).glob("*.pid")}
+    while born := {pid for pid, parent in parents.items() if parent in found} - found:
+        found |= born
+    return sum(ticks.get(pid, 0) for pid in found) / os.sysconf("SC_CLK_TCK")
 
 
 def shared_postgres() -> PostgresDatabase:
@@ -89,6 +106,7 @@ def _start(kind: str, folder: str, pid: int) -> str:
     with keeper.stdout as told:
         line = told.readline()
     assert line, f"the {kind} for all tests did not start: see above"
+    Path(folder, f"{kind}.pid").write_text(str(keeper.pid))
     return line
 
 

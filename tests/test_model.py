@@ -23,14 +23,14 @@ from tests.servers import Schemas
 
 STEPS = 50
 SHARDS = 4
-# In pieces, for as many processors, and because Hypothesis remembers all that it has tried. About a hundredth
-# of what the proof does: rare interleavings are its business.
-HISTORIES, PIECES = 60, 4
+# In pieces, for as many processors, and because Hypothesis remembers all that it has tried. A
+# thousandth of what the proof does: rare interleavings are its business.
+HISTORIES, PIECES = 24, 2
 PROOF_HISTORIES, PROOF_PIECES = 20_000, 40
 # By way of a server a history takes ten times as long, and in a mix of stores longer still.
-SERVED_HISTORIES, MIXED_HISTORIES, SERVED_PIECES = 8, 4, 2
+SERVED_HISTORIES, MIXED_HISTORIES, SERVED_PIECES = 4, 2, 2
 SERVED_PROOF_HISTORIES, SERVED_PROOF_PIECES = 500, 10
-FAULTY_HISTORIES, FAULTY_PROOF_HISTORIES = 20, 2_000
+FAULTY_HISTORIES, FAULTY_PROOF_HISTORIES = 8, 2_000
 
 
 def sqlite(driver: str = "stdlib") -> type[Model]:

@@ -87,7 +87,7 @@ def test_every_command_and_query_has_a_path():
 
 @cache
 def schema() -> Any:
-    """The document, read by Schemathesis: imported here, since it takes seconds in every test process."""
+    """The document, read by Schemathesis: imported here, since that takes seconds in each process."""
     import schemathesis
 
     return schemathesis.openapi.from_dict(document())
@@ -106,9 +106,15 @@ def checks() -> list[Any]:
     return [not_a_server_error, *kinds]
 
 
-@pytest.mark.parametrize(("method", "path"), OPERATIONS)
-def test_the_server_does_what_the_document_says(method, path, address):
+@pytest.mark.long
+def test_the_server_does_what_the_document_says(address):
     """Statuses, types and bodies of all paths, for requests made of the document."""
+    for method, path in OPERATIONS:
+        ask_for(method, path, address)
+
+
+def ask_for(method: str, path: str, address: str) -> None:
+    """Send requests to an operation, and check the replies; what fails names it."""
 
     @given(case=schema()[path][method].as_strategy())
     @settings(max_examples=3, deadline=None, phases=[Phase.generate], suppress_health_check=list(HealthCheck))

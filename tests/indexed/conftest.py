@@ -1,4 +1,8 @@
-"""Every store that there is, and both kinds of consumer behind one set of verbs."""
+"""The stores that a test runs on, and both kinds of consumer behind one set of verbs.
+
+Logs, groups and waits are tried on every kind of store; what is built on them in memory and on SQLite, and on
+the others by `make proof`.
+"""
 
 import asyncio
 import threading
@@ -12,10 +16,19 @@ from holdfast.queue.aio import AsyncQueue
 from holdfast.queue.queue import Queue
 from holdfast.store.common.clock import system_clock
 from tests.indexed.tools import PATIENCE_S
-from tests.stores import ONE_OF_EACH, opener
+from tests.stores import ONE_OF_EACH, here_and_in_proof, opener
+
+ON_EVERY_STORE = {"test_group", "test_log", "test_waiting"}
 
 
-@pytest.fixture(params=ONE_OF_EACH)
+def pytest_generate_tests(metafunc):
+    """Run some files on every kind of store; not where their tests are gathered to be run over gRPC."""
+    folder, _, file = metafunc.module.__name__.rpartition(".")
+    if "open_store" in metafunc.fixturenames and folder == "tests.indexed" and file in ON_EVERY_STORE:
+        metafunc.parametrize("open_store", ONE_OF_EACH, indirect=True)
+
+
+@pytest.fixture(params=here_and_in_proof(ONE_OF_EACH[:2], ONE_OF_EACH))
 def open_store(request):
     """Opens the store under test."""
     return opener(request, system_clock)

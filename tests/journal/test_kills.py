@@ -15,7 +15,7 @@ from holdfast.journal.status import read_status
 from .opened import data, opened, take
 
 ROOT = Path(__file__).parents[2]
-KILLS = [pytest.param(30, id="small"), pytest.param(1_000, id="full", marks=pytest.mark.proof)]
+KILLS = [pytest.param(12, id="small"), pytest.param(1_000, id="full", marks=pytest.mark.proof)]
 
 
 def kill(role: str, folder: Path, kills: int) -> list[list[Any]]:

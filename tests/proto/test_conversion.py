@@ -37,7 +37,7 @@ def replied(verb: Verb, reply: Any) -> Any:
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
-@settings(max_examples=10, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=5, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data())
 def test_what_is_asked_arrives_as_it_was(kind, data):
     """Every command and query, whatever stands in its fields."""
@@ -53,7 +53,7 @@ def test_what_is_asked_arrives_as_it_was(kind, data):
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
-@settings(max_examples=10, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=5, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data())
 def test_what_is_replied_arrives_as_it_was(kind, data):
     """Every reply; of one that is a text, "gone" is the only one there is."""

@@ -18,7 +18,7 @@ from tests.queue_suite.tools import until
 from tests.remote.processes import ServerProcess
 
 WORKERS = 8
-JOBS, PROOF_JOBS = 1_000, 100_000
+JOBS, PROOF_JOBS = 400, 100_000
 ADDED = 100
 # Between a server that is ready and its end.
 LEAST_S, MOST_S = 0.5, 2.0

@@ -13,7 +13,7 @@ FORKED = "the server is in the same process here; test_forks.py has it in one of
 # The file of the suite in which a server in front of PostgreSQL might differ from one in front of SQLite: two
 # servers on one store notify each other.
 BEFORE_POSTGRES = {"waiting"}
-# Files in which gRPC differs from a store in the same process: the common verbs once, asyncio, and what waits.
+# Files in which gRPC differs from a store in the same process: common verbs, asyncio, and what waits.
 OVER_GRPC = {"aio", "basics", "waiting"}
 # What of the suite cannot hold over gRPC, and why; test_door.py and test_access.py have the other side of it.
 LEFT_OUT = {

@@ -15,7 +15,7 @@ from holdfast.core.unique import key_of
 from tests.queue_suite.tools import complaints, live, until
 
 ROOT = Path(__file__).parents[2]
-KILLS = 8
+KILLS = 4
 
 
 def test_two_steps_that_are_cut_short_leave_one_job_for_each_key(tmp_path):

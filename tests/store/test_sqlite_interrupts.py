@@ -23,6 +23,7 @@ from holdfast.store.sqlite.store import SqliteStore
 from holdfast.testing.stores.making import a_job, commit, new_jobs
 from tests.interrupts import Interrupter
 from tests.queue_suite.tools import LONG_S, until
+from tests.stores import here_and_in_proof
 
 READY = CountKey("", "t", Place.READY, State.QUEUED)
 assert apsw  # type: ignore[truthy-bool]
@@ -33,7 +34,7 @@ pytestmark = [
 ]
 
 
-@pytest.fixture(params=["stdlib", "apsw"])
+@pytest.fixture(params=here_and_in_proof(["stdlib"], ["apsw"]))
 def store(request, tmp_path):
     """A store that is open."""
     store = SqliteStore(tmp_path / "jobs.db", driver=request.param)
@@ -103,7 +104,9 @@ def check_works(store, job_id):
     assert job_id in added(store)
 
 
-@pytest.mark.parametrize("later", [None, 1, 2, 3, 4, 5])
+@pytest.mark.parametrize(
+    "later", [None, 1, 2, *(pytest.param(n, marks=pytest.mark.proof) for n in (3, 4, 5))]
+)
 def test_an_interrupt_at_any_step_leaves_all_or_nothing(store, later):
     """Once at each of them, and a second time while the first is dealt with."""
     interrupt_each_step(store, later)

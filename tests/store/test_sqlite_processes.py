@@ -50,8 +50,15 @@ sys.stdin.readline()
 """
 
 
-@pytest.mark.parametrize("restored", [False, True])
-@pytest.mark.parametrize("drivers", [["stdlib"] * 6, ["apsw", "stdlib"] * 3])
+@pytest.mark.parametrize(
+    ("drivers", "restored"),
+    [
+        pytest.param(["stdlib"] * 6, False, id="one library"),
+        pytest.param(["apsw", "stdlib"] * 3, True, id="two libraries, restored"),
+        pytest.param(["stdlib"] * 6, True, id="one library, restored", marks=pytest.mark.proof),
+        pytest.param(["apsw", "stdlib"] * 3, False, id="two libraries", marks=pytest.mark.proof),
+    ],
+)
 def test_many_processes_create_one_store_and_lose_nothing(tmp_path, drivers, restored):
     """They start at once, on no file or a restored one; whoever commits later has the later time."""
     path = tmp_path / "jobs.db"

@@ -12,7 +12,7 @@ import pytest
 from . import checks, script
 from .crew import Crew
 
-SIZES = [pytest.param(15, id="small"), pytest.param(200, id="full", marks=pytest.mark.proof)]
+SIZES = [pytest.param(6, id="small"), pytest.param(200, id="full", marks=pytest.mark.proof)]
 
 # So many crashes a file has to bear.
 CRASHES_OF_A_FILE = 4

@@ -15,8 +15,8 @@ from .crew import Crew
 
 PROCESSES = 4
 # By what is added at once.
-BY = 5_000
-SIZES = [pytest.param(10_000, id="small"), pytest.param(1_000_000, id="full", marks=pytest.mark.proof)]
+BY = 2_000
+SIZES = [pytest.param(4_000, id="small"), pytest.param(1_000_000, id="full", marks=pytest.mark.proof)]
 
 
 @pytest.mark.timeout(7_200)

@@ -29,7 +29,7 @@ class Size(NamedTuple):
     patience_s: float
 
 
-SMALL = Size(processes=6, jobs=1_000, kills=4, patience_s=250)
+SMALL = Size(processes=6, jobs=500, kills=4, patience_s=250)
 FULL = Size(processes=32, jobs=100_000, kills=300, patience_s=3_600)
 # By way of a server each step takes ten times as long.
 SMALL_SERVED = Size(processes=4, jobs=250, kills=3, patience_s=250)

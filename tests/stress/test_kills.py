@@ -29,7 +29,7 @@ class Size(NamedTuple):
     patience_s: float
 
 
-SMALL = Size(workers=3, jobs=4_000, kills=4, patience_s=600)
+SMALL = Size(workers=3, jobs=1_500, kills=3, patience_s=600)
 FULL = Size(workers=3, jobs=200_000, kills=500, patience_s=5_400)
 
 

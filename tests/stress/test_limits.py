@@ -37,7 +37,7 @@ SIZES = [pytest.param(SMALL, id="small"), pytest.param(FULL, id="full", marks=py
 
 
 @pytest.mark.parametrize("size", SIZES)
-@pytest.mark.parametrize("rate", [10, 50])
+@pytest.mark.parametrize("rate", [10, pytest.param(50, marks=pytest.mark.proof)])
 def test_a_rate_holds_across_processes_and_restarts(tmp_path, address, size, rate, tell):
     """No two jobs of the domain ever start inside one interval; in the full size few intervals are wasted."""
     path, book = address, tmp_path / "ledger"

@@ -25,14 +25,14 @@ from tests.servers import Schemas
 from tests.stress.crew import ROOT, Crew
 from tests.stress.moving import INTERVAL_MS, SLOW, adds, lines, works
 
-ARCHIVED = 2_000
+ARCHIVED = 1_000
 
 
 # Of one move at most so many are killed; then it may come to its end, and the next begins.
 KILLS_EACH = 4
 # From each of so many kinds of stores to the next, and from the last to the first.
 KINDS = 4
-SIZES = [pytest.param(3, id="small"), pytest.param(60, id="full", marks=pytest.mark.proof)]
+SIZES = [pytest.param(2, id="small"), pytest.param(60, id="full", marks=pytest.mark.proof)]
 
 
 @pytest.mark.timeout(1_800)

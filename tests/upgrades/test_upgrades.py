@@ -22,6 +22,7 @@ from holdfast.engine.records import Patterns
 from holdfast.store.redis.connection import server_of
 from holdfast.store.redis.keys import STAMP_BYTES, Keys
 from holdfast.store.redis.url import parse
+from tests.stores import here_and_in_proof
 from tests.upgrades.next_version import SRC, make_next_version, start
 from tests.work.conftest import Bench
 from tests.work.test_worker import is_gone
@@ -119,7 +120,8 @@ PLACES = {
 }
 
 
-@pytest.fixture(params=PLACES)
+# Each kind has its own code for this; two of them here, all of them in `make proof`.
+@pytest.fixture(params=here_and_in_proof(["sqlite", "redis"], PLACES))
 def place(request, tmp_path):
     """An empty store of each kind."""
     return PLACES[request.param](request, tmp_path)

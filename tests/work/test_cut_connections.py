@@ -61,7 +61,7 @@ def cuts(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Cuts]:
         server.close()
 
 
-@pytest.mark.parametrize("jobs", [20_000, pytest.param(1_000_000, id="full", marks=pytest.mark.proof)])
+@pytest.mark.parametrize("jobs", [4_000, pytest.param(1_000_000, id="full", marks=pytest.mark.proof)])
 @pytest.mark.timeout(3_600)
 def test_no_job_is_lost_or_run_twice_when_connections_are_cut(cuts, jobs, tell):
     bench, queue = cuts.bench, cuts.bench.queue
@@ -72,7 +72,7 @@ def test_no_job_is_lost_or_run_twice_when_connections_are_cut(cuts, jobs, tell):
 
     done, cut, until_s = 0, 0, time.monotonic() + PATIENCE_S
     while done < jobs:
-        time.sleep(random.uniform(0.1, 0.3))
+        time.sleep(random.uniform(0.02, 0.1))
         cuts.cut()
         cut += 1
         before, done = done, _finished(queue)

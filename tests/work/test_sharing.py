@@ -21,10 +21,10 @@ def states(bench, tenant):
     ("words", "served"),
     [
         ([], [""]),
-        (["--tenant", "a"], ["a"]),
+        pytest.param(["--tenant", "a"], ["a"], marks=pytest.mark.proof),
         (["--tenant", "a", "--tenant", "b"], ["a", "b"]),
-        (["--tenant", "*"], ["", "a", "b"]),
-        (["--tenant", "*", "--scheduler", "first"], ["", "a", "b"]),
+        pytest.param(["--tenant", "*"], ["", "a", "b"], marks=pytest.mark.proof),
+        pytest.param(["--tenant", "*", "--scheduler", "first"], ["", "a", "b"], marks=pytest.mark.proof),
         (["--tenant", "*", "--scheduler", "random"], ["", "a", "b"]),
         (["--tenant", "*", "--scheduler", "weighted", "--weight", "double=3"], ["", "a", "b"]),
     ],
