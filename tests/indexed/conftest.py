@@ -22,13 +22,16 @@ ON_EVERY_STORE = {"test_group", "test_log", "test_waiting"}
 
 
 def pytest_generate_tests(metafunc):
-    """Run some files on every kind of store; not where their tests are gathered to be run over gRPC."""
+    """Run each test on the stores that its file asks for, unless the test says which."""
     folder, _, file = metafunc.module.__name__.rpartition(".")
-    if "open_store" in metafunc.fixturenames and folder == "tests.indexed" and file in ON_EVERY_STORE:
-        metafunc.parametrize("open_store", ONE_OF_EACH, indirect=True)
+    # Not where these tests are gathered to be run over gRPC.
+    if "open_store" in metafunc.fixturenames and folder == "tests.indexed":
+        here = ONE_OF_EACH if file in ON_EVERY_STORE else ONE_OF_EACH[:2]
+        if not any(mark.args[0] == "open_store" for mark in metafunc.definition.iter_markers("parametrize")):
+            metafunc.parametrize("open_store", here_and_in_proof(here, ONE_OF_EACH), indirect=True)
 
 
-@pytest.fixture(params=here_and_in_proof(ONE_OF_EACH[:2], ONE_OF_EACH))
+@pytest.fixture
 def open_store(request):
     """Opens the store under test."""
     return opener(request, system_clock)
