@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import IO
 
 import pytest
 
@@ -26,13 +27,13 @@ class Bench:
         self.queue = holdfast.connect(self.store)
         self.workers: list[subprocess.Popen[str]] = []
 
-    def start(self, *words: str, name: str = "tests.work.app:queue") -> subprocess.Popen[str]:
+    def start(
+        self, *words: str, name: str = "tests.work.app:queue", stderr: int | IO[bytes] = subprocess.PIPE
+    ) -> subprocess.Popen[str]:
         """Start a worker; it says on stderr what it does."""
         command = [sys.executable, "-m", "holdfast", "worker", *([name] if name else []), "--create", *words]
         places = {"HOLDFAST_TEST_STORE": self.store, "HOLDFAST_TEST_NOTES": str(self.notes)}
-        worker = subprocess.Popen(
-            command, cwd=ROOT, env=os.environ | places, stderr=subprocess.PIPE, text=True
-        )
+        worker = subprocess.Popen(command, cwd=ROOT, env=os.environ | places, stderr=stderr, text=True)
         self.workers.append(worker)
         return worker
 

@@ -46,7 +46,7 @@ def _finish(worker):
     return said
 
 
-@pytest.mark.parametrize("task", ["blocks_loop", "holds_lock"])
+@pytest.mark.parametrize("task", [pytest.param("blocks_loop", marks=pytest.mark.proof), "holds_lock"])
 def test_a_coroutine_that_blocks_holds_up_no_other_job(bench, pipe, task):
     """Those that have run are answered, those that have not begun run in the other executor, once."""
     worker = bench.start("--processes", "2", name=APP)
@@ -87,7 +87,11 @@ def test_a_stopped_executor_holds_up_no_job_that_has_not_begun(bench):
 
 
 @pytest.mark.parametrize(
-    ("task", "part"), [("blocks_loop", "blocks the event loop"), ("holds_lock", "holds the process")]
+    ("task", "part"),
+    [
+        ("blocks_loop", "blocks the event loop"),
+        pytest.param("holds_lock", "holds the process", marks=pytest.mark.proof),
+    ],
 )
 def test_jobs_behind_a_blocked_loop_go_to_another_worker_and_the_blocker_is_named(bench, pipe, task, part):
     """They have not started, as far as anybody sees; `why` and the log say which handler it is."""

@@ -52,7 +52,7 @@ def server():
         Made.gate.set()
 
 
-@pytest.mark.parametrize(("slots", "processes"), [(1, 1), (4, 2)])
+@pytest.mark.parametrize(("slots", "processes"), [pytest.param(1, 1, marks=pytest.mark.proof), (4, 2)])
 def test_a_slow_server_gets_full_requests(bench, server, slots, processes):
     """60 jobs, 20 in a request; the first may be small, as its handler is not known. `beforeEach` too."""
     made, url = server

@@ -29,8 +29,10 @@ def _finish(worker):
 
 @pytest.mark.parametrize(
     ("task", "count", "words"),
-    [("call_api", 20, ()), ("until_open", 5, ("--threads", "5"))],
-    ids=["coroutines", "functions"],
+    [
+        pytest.param("call_api", 20, (), id="coroutines"),
+        pytest.param("until_open", 5, ("--threads", "5"), id="functions", marks=pytest.mark.proof),
+    ],
 )
 def test_one_kill_of_an_executor_makes_no_job_fail(bench, task, count, words):
     """Its jobs run once more, in two crowds at the same time, and their limit counts from when they start."""
@@ -157,7 +159,7 @@ def test_short_jobs_do_not_wait_behind_a_long_one_while_an_executor_is_free(benc
     assert set(_runs(bench).values()) == {1}
 
 
-@pytest.mark.parametrize("task", ["until_open", "hog_until_open"])
+@pytest.mark.parametrize("task", [pytest.param("until_open", marks=pytest.mark.proof), "hog_until_open"])
 def test_what_waits_behind_a_job_that_hangs_goes_to_another_worker(bench, task):
     """Also where the handler holds the interpreter lock, so that its process can give nothing back."""
     gate = bench.notes.parent / "gate"

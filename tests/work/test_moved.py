@@ -10,7 +10,7 @@ import holdfast
 from tests.work.conftest import ROOT, Bench
 
 
-@pytest.mark.parametrize("kind", ["server", "shards"])
+@pytest.mark.parametrize("kind", ["server", pytest.param("shards", marks=pytest.mark.proof)])
 def test_a_worker_goes_along_and_finishes_what_it_runs(
     bench: Bench, postgres_url: str, tmp_path: Path, kind: str
 ) -> None:

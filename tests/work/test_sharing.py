@@ -60,7 +60,7 @@ def test_what_no_worker_can_do_is_told_at_once(bench, words, said):
     assert "Traceback" not in err
 
 
-@pytest.mark.parametrize("scheduler", ["fair", "first"])
+@pytest.mark.parametrize("scheduler", ["fair", pytest.param("first", marks=pytest.mark.proof)])
 def test_a_slow_task_does_not_hoard_what_another_worker_could_do(bench, scheduler):
     """However short the jobs were that ran before it."""
     bench.queue.add_many([("double", {"n": n}) for n in range(500)])

@@ -27,7 +27,8 @@ def stop(worker: subprocess.Popen[str]) -> str:
     return said
 
 
-@pytest.mark.parametrize("task", ["nap", "doze"])
+# Threads here, coroutines in `make proof`.
+@pytest.mark.parametrize("task", ["nap", pytest.param("doze", marks=pytest.mark.proof)])
 def test_threads_and_coroutines_finish_and_the_rest_goes_back(bench, task):
     """Two executors of three, twenty jobs."""
     jobs = [bench.queue.add(task, {"seconds": 0.5}) for _ in range(20)]
