@@ -28,7 +28,7 @@ def first_add_waits(url: str, heard: Heard, then: Callable[[], Any]) -> str:
     """Add to a server that is away until `then`, which is called once the log says so; that line."""
     with holdfast.connect(url) as queue, ThreadPoolExecutor(4) as pool:
         adding = [pool.submit(queue.add, "work") for _ in range(4)]
-        assert heard.first.wait(30), "nothing was logged"
+        assert heard.first.wait(60), "nothing was logged"
         then()
         assert len({one.result(60).id for one in adding}) == 4
     waiting, back = heard.lines
@@ -42,7 +42,7 @@ def close_during_an_outage(url: str, heard: Heard) -> None:
     queue = holdfast.connect(url)
     with ThreadPoolExecutor(1) as pool:
         adding = pool.submit(queue.add, "work")
-        assert heard.first.wait(30), "nothing was logged"
+        assert heard.first.wait(60), "nothing was logged"
         began_s = monotonic_s()
         queue.close()
         assert isinstance(adding.exception(60), Unavailable)

@@ -73,7 +73,7 @@ def test_a_query_ends_soon_after_its_time(text, monkeypatch):
     with pytest.raises(QueryFailed, match=r"it took more than 0\.5 s"):
         rows(text)
 
-    assert time.monotonic() - began_s < 20
+    assert time.monotonic() - began_s < 60
 
 
 @pytest.mark.parametrize("name", ["instr", "trim", "ltrim", "rtrim"])

@@ -28,11 +28,11 @@ def test_names_after_dots_are_a_path_into_the_data():
 @pytest.mark.parametrize("word", ["a" + ".a" * 1_000, "data." * 1_000 + '"', "a" * 9_000, '"' + "\\" * 9_000])
 def test_a_search_of_any_form_is_read_at_once(word):
     """All clients of the server wait for it."""
-    began_s = time.monotonic()
+    began_s = time.process_time()
 
     read_search(word)
 
-    assert time.monotonic() - began_s < SOON_S
+    assert time.process_time() - began_s < SOON_S
 
 
 def test_a_search_has_a_limit():

@@ -40,14 +40,14 @@ def test_lines_are_read_a_few_at_a_time():
 def test_the_name_of_an_unknown_field_is_told_as_far_as_a_reader_needs_it(client, name):
     """However long it is: what it was meant to be is not looked for."""
     body = json.dumps({"task": "t", name: 1}).encode()
-    began_s = time.monotonic()
+    began_s = time.process_time()
 
     reply = client.ask("POST", "/v1/jobs", body, {"Content-Type": "application/json"})
 
     assert reply.status == 400
     assert f"unknown field `{name[:100]}" in reply.json["detail"]
     assert len(reply.body) < 2_000
-    assert time.monotonic() - began_s < SOON_S
+    assert time.process_time() - began_s < SOON_S
 
 
 @pytest.mark.parametrize(("size", "is_elsewhere"), [(1_000, False), (200_000, True)])

@@ -300,7 +300,7 @@ def test_callers_that_wait_share_a_sync(tmp_path, monkeypatch):
     def slow(fd: int) -> None:
         syncs[0] += 1
         if syncs[0] == 1:
-            first.wait(30)
+            first.wait(60)
         real(fd)
 
     with opened(tmp_path / "j") as journal:

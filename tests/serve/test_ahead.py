@@ -107,13 +107,13 @@ def test_a_job_is_back_at_once_if_its_client_has_gone_while_the_reply_was_writte
 
     def late(connection):
         writing.set()
-        assert gone.wait(30)
+        assert gone.wait(60)
         flush(connection)
 
     with monkeypatch.context() as patched:
         patched.setattr(PortConnection, "_flush", late)
         other.send(request("GetJob", name="foo"))
-        assert writing.wait(30)
+        assert writing.wait(60)
         other.close()
         gone.set()
         until(lambda: len(served.server.connections) == 1)

@@ -39,11 +39,12 @@ def test_a_request_that_does_not_become_whole_is_refused(soon, served, client, p
 
 def test_a_request_that_comes_in_pieces_has_its_time_from_its_own_beginning(monkeypatch, client):
     """Not from that of the requests before it, with whose last bytes it began."""
-    monkeypatch.setattr(server, "READ_S", 2.0)
+    monkeypatch.setattr(server, "READ_S", 5.0)
     whole = request("Ping")
     client.send(whole[:3])
     for _ in range(6):
-        time.sleep(0.5)
+        # Together longer than a request may take, each far from it.
+        time.sleep(1)
         client.send(whole[3:] + whole[:3])
         assert client.receive().status == "200 OK"
     client.send(whole[3:])

@@ -375,7 +375,7 @@ go_on.set()
 threads.append(threading.Thread(target=queue.add, args=("work",), daemon=True))
 threads[-1].start()
 for thread in threads:
-    thread.join(10)
+    thread.join(60)
 print([thread.is_alive() for thread in threads], queue.counts(), flush=True)
 os._exit(0)
 """

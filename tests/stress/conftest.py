@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.stores import here_and_in_proof
+
 
 def _file(request: pytest.FixtureRequest) -> str:
     folder: Path = request.getfixturevalue("tmp_path")
@@ -23,7 +25,8 @@ SHAREABLE: dict[str, Callable[[pytest.FixtureRequest], str]] = {
 }
 
 
-@pytest.fixture(params=SHAREABLE)
+# Redis runs one script at a time, and is hammered in `test_hammer.py`: here by `make proof`.
+@pytest.fixture(params=here_and_in_proof(["sqlite", "postgres"], SHAREABLE))
 def address(request: pytest.FixtureRequest) -> str:
     """The address of an empty store that processes can share, of each kind."""
     return SHAREABLE[request.param](request)

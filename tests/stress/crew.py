@@ -128,8 +128,10 @@ class Member:
 
     def state(self) -> str:
         """What the kernel says of it: T is stopped, Z has ended."""
-        stat = Path(f"/proc/{self.pid}/stat")
-        return stat.read_text().rpartition(")")[2].split()[0] if stat.exists() else "Z"
+        try:
+            return Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()[0]
+        except OSError:  # it is gone
+            return "Z"
 
     def signal(self, number: signal.Signals) -> None:
         """Send it a signal, and nobody else."""

@@ -192,7 +192,7 @@ class Gang:
 def _children(pid: int) -> list[int]:
     try:
         return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
-    except FileNotFoundError:
+    except OSError:  # it has ended
         return []
 
 

@@ -27,8 +27,8 @@ class Size(NamedTuple):
 
 
 SIZES = [
-    # Garbage collection or the start of a thread is much of three seconds.
-    pytest.param(Size(3, 0.05), id="small"),
+    # Garbage collection or the start of a thread is much of three seconds, on a busy machine above all.
+    pytest.param(Size(3, 0.25), id="small"),
     pytest.param(Size(60, 0.01), id="full", marks=pytest.mark.proof),
 ]
 

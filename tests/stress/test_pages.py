@@ -44,8 +44,8 @@ class Size(NamedTuple):
 
 
 SIZES = [
-    # On a machine that does much else, the faster of two; the full size is measured on one that does not.
-    pytest.param(Size(20_000, 2_000, 2, 2_000, 0.0), id="small"),
+    # A time that only catches a hang: the full size is measured on a machine that does nothing else.
+    pytest.param(Size(20_000, 2_000, 2, 60_000, 0.0), id="small"),
     pytest.param(Size(10_000_000, 1_000_000, 50, 200, 0.95), id="full", marks=pytest.mark.proof),
 ]
 

@@ -133,7 +133,7 @@ def test_no_job_is_kept_for_a_handler_that_waited_and_is_gone(bench, task):
     time.sleep(1)
 
     # Long before the lease of a claim ends.
-    assert bench.queue.next(["another"], wait="30s").id == another.id
+    assert bench.queue.next(["another"], wait="60s").id == another.id
     worker.terminate()
     worker.wait(PATIENCE_S)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.work.conftest import Bench
+from tests.work.conftest import Bench, children_of
 
 APP = "tests.work.several:queue"
 
@@ -97,9 +97,8 @@ def test_a_second_signal_stops_now_and_counts_nothing(bench):
 def test_ctrl_c_while_an_executor_starts_is_no_error(bench):
     """A terminal sends it to all processes; this one has begun with its imports."""
     worker = bench.start("--processes", "1", name=APP)
-    children = Path(f"/proc/{worker.pid}/task/{worker.pid}/children")
-    bench.wait_for(lambda: children.read_text() != "")
-    executor = int(children.read_text())
+    bench.wait_for(lambda: bool(children_of(worker.pid)))
+    (executor,) = children_of(worker.pid)
     for file, word in (("cmdline", "executor"), ("maps", "msgspec")):
         bench.wait_for(lambda path=f"/proc/{executor}/{file}", word=word: word in Path(path).read_text())
     os.kill(executor, signal.SIGINT)

@@ -15,7 +15,7 @@ def is_gone(pid: int) -> bool:
     """Whether a process has ended, also where nobody has asked for its end yet."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] == "Z"
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):
         return True
 
 
