@@ -129,7 +129,13 @@ except StoreError as error:
 @pytest.mark.parametrize(
     ("how", "what"), [("open", "has the file open"), ("closed", "has dropped the locks")]
 )
-@pytest.mark.parametrize("neighbour", [False, True], ids=["alone", "beside another process"])
+@pytest.mark.parametrize(
+    "neighbour",
+    [
+        pytest.param(True, id="beside another process"),
+        pytest.param(False, id="alone", marks=pytest.mark.proof),
+    ],
+)
 def test_a_second_library_is_told_before_anything_is_acknowledged(tmp_path, driver, how, what, neighbour):
     """Whether it still has the file open or has closed it; and until the process ends, for reads as well."""
     path = tmp_path / "jobs.db"
