@@ -141,11 +141,24 @@ class Door(Passing):
             return changes, result
 
         result = self.store.run(noted, blind=blind)
+        self._wake_others(wake)
+        return result
+
+    def commit(self, changes: Changes) -> bool:
+        """Passed on, likewise."""
+        is_done = self.store.commit(changes)
+        self._wake_others(changes.wake if is_done else NO_WAKE)
+        return is_done
+
+    def lease(self, query: ClaimQuery, leased: list[Leased]) -> bool:
+        """Passed on."""
+        return self.store.lease(query, leased)
+
+    def _wake_others(self, wake: str) -> None:
         for door in self._shared.doors - {self} if wake else ():
             if wake == JOBS or door.heeds_ends:
                 door._told = True
                 door.interrupt()
-        return result
 
     def wait(self, timeout_s: float, *, ends: bool = True) -> bool:
         """Sleep until somebody at another door changed something, or until interrupted."""

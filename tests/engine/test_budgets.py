@@ -23,7 +23,7 @@ JOBS = 50
 # From `add` until the engine has the command, and from its reply until `add` returns.
 QUEUE_CALLS = 25
 # With the engine and the store.
-ALL_CALLS = {"memory": 82, "sqlite": 73}
+ALL_CALLS = {"memory": 73, "sqlite": 61}
 GET_CALLS = {"memory": 45, "sqlite": 70}
 # A claim of a thousand jobs and their finish, for each job, with the engine and SQLite.
 CLAIM_AND_FINISH_CALLS = 25

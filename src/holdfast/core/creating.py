@@ -20,6 +20,7 @@ from .rules import repeat_text
 _COMMON = tuple(name for name in NewJob.__struct_fields__ if name not in ("data", "id", "traceparent"))
 # All fields of a new job except id and data. If two new jobs in one transaction have these in common, their
 # records differ only in id and data: stores write them with shared columns (`NewJobs`).
+_common_of: Callable[[NewJob], tuple[Any, ...]] = attrgetter(*_COMMON)
 alike: Callable[[NewJob], tuple[Any, ...]] = attrgetter(*_COMMON, "traceparent")
 
 
@@ -65,7 +66,7 @@ def create(new: NewJob, *, job_id: int, now_ms: int, kind: tuple[Any, ...] = ())
     """Return the new record: due at once, or at its time. `kind` is `alike(new)`, if the caller has it."""
     run_at = new.run_at or now_ms + new.delay_ms
     expires_at = new.expires_at or (now_ms + new.expires_in_ms if new.expires_in_ms else 0)
-    base, waits, data = _prototype((kind or alike(new))[:-1]), run_at > now_ms, new.data
+    base, waits, data = _prototype(kind[:-1] or _common_of(new)), run_at > now_ms, new.data
     return replace(
         base,
         id=job_id,

@@ -14,11 +14,11 @@ from functools import lru_cache
 from typing import Any, NoReturn
 
 from ..core import commands as c
-from ..core import defaults, ids
+from ..core import creating, defaults, ids
 from ..core.bounds import CLAIM_JOBS
 from ..core.defaults import Published
 from ..core.job import Job, State, damaged_bodies
-from ..store.contract import JOBS, Changes, ClaimQuery, CountKey, Leased, leased_all
+from ..store.contract import JOBS, Changes, ClaimQuery, CountKey, Leased, NewJobs, leased_all
 from .batch.new_jobs import NewJobGroups
 from .sysid import IdSource
 
@@ -79,10 +79,22 @@ def changes_of_adds(
     commands: Sequence[Any], source: IdSource, slots: range, now_ms: int
 ) -> tuple[Changes, list[list[int]]] | None:
     """What plain adds write, and the ids for each; None if the sysid must be leased or renewed first."""
-    new_jobs, held, width = NewJobGroups(), source.held, len(slots)
-    replies: list[list[int]] = []
+    groups: Sequence[NewJobs]
+    (command, *others), held = commands, source.held
     if held is None:
         return None
+    if len(command.jobs) == 1 and not (others or command.more or command.ids):
+        # Most adds. Groups of similar jobs would be a third of the work.
+        (new,), tick = command.jobs, source.tick_within(held, now_ms)
+        if tick is None:
+            return None
+        job_id = ids.pack(tick, held.number, slots[tick % len(slots)])
+        job = creating.create(new, job_id=job_id, now_ms=now_ms)
+        groups, replies = (NewJobs(job, ((job_id, new.data),), is_fresh=True),), [[job_id]]
+        counts = {_count_key(job.tenant, job.task, job.place, State.QUEUED): 1}
+        return Changes(added=groups, counts=counts, wake=JOBS), replies
+    new_jobs, width = NewJobGroups(), len(slots)
+    replies = []
     for command in commands:
         # Reserved ids may be those of jobs that the same command has added before.
         made, is_fresh = list(command.ids), not command.ids
@@ -101,11 +113,11 @@ def changes_of_adds(
                 made += ids.pack_all(ticks, held.number, slots)
             new_jobs.add_more(list(zip(made[len(command.jobs) :], command.more, strict=True)))
         replies += (made,)
-    groups = new_jobs.take()
-    counts: dict[CountKey, int] = {}
-    for job, rows, _ in groups:
+    groups, counts = new_jobs.take(), {}
+    for group in groups:
+        job = group.template
         key = _count_key(job.tenant, job.task, job.place, State.QUEUED)
-        counts[key] = counts.get(key, 0) + len(rows)
+        counts[key] = counts.get(key, 0) + len(group.rows)
     return Changes(added=groups, counts=counts, wake=JOBS), replies
 
 

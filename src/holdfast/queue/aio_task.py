@@ -53,7 +53,7 @@ class AsyncTaskWithOptions(TaskWithOptions[P, R]):
 
     async def add(self, *args: P.args, **kwargs: P.kwargs) -> AsyncHandle[Any]:
         """Add a job; returns after the commit."""
-        handle: AsyncHandle[Any] = await self._queue._add_one(self._checked(args, kwargs))
+        handle: AsyncHandle[Any] = await self._queue._add_one(self._new(args, kwargs))
         return handle
 
 

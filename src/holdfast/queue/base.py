@@ -38,7 +38,6 @@ class QueueSession:
     """A queue's open resources in one process: the connection, the lease renewer and the timer thread."""
 
     def __init__(self, make_store: Maker, retention_ms: int | None) -> None:
-        self.pid = os.getpid()
         self.connection = open_connection(make_store, retention_ms=retention_ms, rng=random.random)
         self.renewer = Renewer(self.connection)
         self._stop_poller = StopPoller(self.connection)
@@ -96,13 +95,12 @@ class BaseQueue:
     def session(self) -> QueueSession:
         """The session of this process, opened on first use."""
         session = self._session
-        if session is not None and session.pid == os.getpid():
+        if session is not None:
             return session
         with self._lock:
             if self._closed:
                 raise Closed
-            if self._session is None or self._session.pid != os.getpid():
-                # Also after a fork: the child process has neither threads nor connections.
+            if self._session is None:
                 self._session = QueueSession(self._make_store, self._retention_ms)
             return self._session
 
@@ -116,7 +114,7 @@ class BaseQueue:
         with self._lock:
             self._closed = True
             session, self._session = self._session, None
-        return session if session is not None and session.pid == os.getpid() else None
+        return session
 
     def call(self, task: TaskRef, data: Any = None, **options: Unpack[JobOptions]) -> c.NewJob:
         """A prepared call by name, for `add_many` and `then`; with its task's options, if known here."""
@@ -218,12 +216,17 @@ class BaseQueue:
 
 
 _queues: "weakref.WeakSet[BaseQueue]" = weakref.WeakSet()
+# The sessions of parent processes: to delete one could end what the parent uses.
+_left_behind: list[QueueSession] = []
 
 
 def _after_fork() -> None:
-    """Replace the locks: a thread of the parent process may have held one at the fork."""
+    """The child process has neither the threads nor the connections, and a lock may be held for ever."""
     for queue in list(_queues):
         queue._lock = threading.Lock()
+        if queue._session is not None:
+            _left_behind.append(queue._session)
+            queue._session = None
 
 
 os.register_at_fork(after_in_child=_after_fork)

@@ -121,7 +121,7 @@ class TaskWithOptions(Generic[P, R]):
 
     def call(self, *args: P.args, **kwargs: P.kwargs) -> NewJob:
         """A prepared call, for `add_many` and `then`."""
-        return self._fill(args, kwargs)
+        return self._new(args, kwargs, checks=False)
 
     @overload
     def add(
@@ -133,7 +133,7 @@ class TaskWithOptions(Generic[P, R]):
 
     def add(self, *args: P.args, **kwargs: P.kwargs) -> Handle[Any]:
         """Add a job; returns after the commit."""
-        handle: Handle[Any] = self._queue._add_one(self._checked(args, kwargs))
+        handle: Handle[Any] = self._queue._add_one(self._new(args, kwargs))
         return handle
 
     def call_by_name(self, data: Any, *, complete: bool) -> NewJob:
@@ -175,26 +175,24 @@ class TaskWithOptions(Generic[P, R]):
                 raise BadInput(f"arguments of task {self.name}", arguments, needed="a tuple or a dict")
             if is_first or self._domain is not None:
                 is_first = False
-                yield self._checked(args, kwargs)
+                yield self._new(args, kwargs)
             else:
                 yield self.signature.quick_write(args, kwargs) or self.signature.write(args, kwargs)
 
-    def _checked(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> NewJob:
-        """The `NewJob` of a call."""
-        new = self._fill(args, kwargs)
-        if not self._is_checked:
+    def _new(self, args: tuple[Any, ...], kwargs: dict[str, Any], *, checks: bool = True) -> NewJob:
+        """The `NewJob` of a call; unless `checks`, its options are checked when it is added."""
+        data = self.signature.quick_write(args, kwargs) or self.signature.write(args, kwargs)
+        if self._domain is None:
+            new = replace(self._template, data=data)
+        else:
+            new = self._with_domain(data, args, kwargs)
+        if checks and not self._is_checked:
             check_new(new)
             self._is_checked = True
-        if new.then is not None:
+        if checks and new.then is not None:
             # Tasks may have been declared since the last one was added.
             self._queue._check_followers(new)
         return new
-
-    def _fill(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> NewJob:
-        data = self.signature.quick_write(args, kwargs) or self.signature.write(args, kwargs)
-        if self._domain is None:
-            return replace(self._template, data=data)
-        return self._with_domain(data, args, kwargs)
 
     def _with_domain(self, data: Body, args: tuple[Any, ...], kwargs: dict[str, Any]) -> NewJob:
         assert self._domain is not None

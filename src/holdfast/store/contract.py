@@ -57,7 +57,7 @@ RowKey = tuple[str, str]
 Row = tuple[str, bytes]
 
 
-class NewJobs(NamedTuple):
+class NewJobs(msgspec.Struct, frozen=True, gc=False):
     """Jobs to add that differ from `template` only in id, data and size; the first job is `template`.
 
     Jobs are often added in thousands that differ in nothing else, so a store can encode the rest once.

@@ -123,7 +123,7 @@ def parameters_of(changes: Changes) -> Parameters:
 
 def _add(parameters: Parameters, groups: Sequence[NewJobs]) -> None:
     if len(groups) == 1:
-        template, rows, is_fresh = groups[0]
+        template, rows, is_fresh = groups[0].template, groups[0].rows, groups[0].is_fresh
         _, parameters["added_middle"], parameters["added_tail"] = rest_parts(template)
         is_plain = is_fresh and _other_fields(template) == _OTHER_DEFAULTS
         if is_plain:
@@ -136,7 +136,7 @@ def _add(parameters: Parameters, groups: Sequence[NewJobs]) -> None:
     else:
         is_plain, rows = False, [row for group in groups for row in group.rows]
         parameters["added_rest"] = texts([rest for group in groups for rest in _rests(group)])
-        _put_columns(parameters, _ADDED, [_fields(template) for template, some, _ in groups for _ in some])
+        _put_columns(parameters, _ADDED, [_fields(group.template) for group in groups for _ in group.rows])
     if not rows:
         parameters.clear()
         return

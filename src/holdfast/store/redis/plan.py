@@ -126,7 +126,8 @@ class CommitPlan:
 
     def add(self, group: NewJobs) -> None:
         """Add jobs of one template; a conflict if one of their ids exists."""
-        (template, rows, is_fresh), keys, at, stamp = group, self._keys, self._positions, self._stamp
+        template, rows, is_fresh = group.template, group.rows, group.is_fresh
+        keys, at, stamp = self._keys, self._positions, self._stamp
         ids = [id for id, _ in rows]
         bodies = [b"b" + data if isinstance(data, bytes) else b"s" + data.encode() for _, data in rows]
         sizes = [*map(len, bodies)]

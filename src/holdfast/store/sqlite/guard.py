@@ -224,19 +224,26 @@ class LockGuard:
         except OSError:  # the descriptor is closed
             return False
 
-    def commit(self, execute: Callable[..., object], sql: str = "COMMIT", values: Values = ()) -> None:
-        """Run a statement that commits, with `check` before and after it, unless nothing has changed."""
-        fd, asked, held = self._shm_fd, self._asked, self._held
-        # `_has_own_byte`, inlined: it is asked twice for each commit.
-        try:
-            if self._in_use >= 0 and fcntl.fcntl(fd, fcntl.F_OFD_GETLK, asked) != held:
-                self.check()
-        except OSError:  # the descriptor is closed
+    def commit(
+        self,
+        execute: Callable[..., object],
+        sql: str = "COMMIT",
+        values: Values = (),
+        *,
+        looks: bool = True,
+    ) -> bool:
+        """Run a statement that commits, with `check` after it and (`looks`) before, if anything has changed.
+
+        False: something in the folder of the store has changed.
+        """
+        if looks and not self._has_own_byte():
             self.check()
         execute(sql, values)
         # The folder in any case: `notify` compares what is seen of it after the COMMIT.
-        if not (self.folder.is_unchanged() and self._has_own_byte()):
+        is_unchanged = self.folder.is_unchanged()
+        if not (is_unchanged and self._has_own_byte()):
             self.check(committed=True)
+        return is_unchanged
 
     def check(self, *, committed: bool = False) -> None:
         """Raise `StoreError` if log or index was replaced, or another library has had the file open."""

@@ -58,7 +58,7 @@ from .reads import SqliteReads
 from .repair import repair_records
 from .report import complaints, particulars
 from .statements import BODY_BYTES, LAYOUT, SQL, use_layout
-from .txn import SqliteTxn, row_of
+from .txn import SqliteTxn, rest_of_new
 
 T = TypeVar("T")
 V = TypeVar("V")
@@ -102,8 +102,9 @@ class SqliteStore:
     def commit(self, changes: Changes) -> bool:
         """Write changes for which nothing was read: a single new job by one statement."""
         added = changes.added
+        is_one = len(added) == 1 and added[0].is_fresh and len(added[0].rows) == 1
         with self._pool.lock:
-            if len(added) == 1 and added[0].is_fresh and len(added[0].rows) == 1 and not changes.archived:
+            if is_one and not (changes.archived or changes.swapped or changes.removed):
                 is_done = self._add_one(added[0], changes)
             else:
                 is_done = self._commit_unread(changes)
@@ -145,10 +146,11 @@ class SqliteStore:
     def _add_one(self, group: NewJobs, changes: Changes) -> bool:
         """Add a single job by one statement; False if its id exists, or the store has a notice."""
         job, data = group.template, group.rows[0][1]
-        if job.size > BODY_BYTES:
+        if job.size > BODY_BYTES or job.mock or job.expires_at or job.schedule:
             return self._commit_unread(changes)
+        row = (job.id, job.size, int(job.place), job.rank, job.tenant, job.task, rest_of_new(job), data)
         try:
-            self._in_turn(self._insert, (*row_of(job), data))
+            self._in_turn(self._insert, row, looks=False)
         except self._driver.errors as error:
             if not is_refusal(self._driver, error):
                 raise translated(self._driver, error, self.path) from error
@@ -156,8 +158,11 @@ class SqliteStore:
         return True
 
     def _insert(self, connection: SqliteConnection, row: tuple[Any, ...]) -> None:
-        self._pool.guard.commit(connection.execute, ADD_JOB, row)
-        self._pool.checkpointer.written(1)
+        """Run the statement. That the files are still ours is checked after it: enough for an add."""
+        pool = self._pool
+        if not pool.guard.commit(connection.execute, ADD_JOB, row, looks=pool.guard.fence_fd >= 0):
+            pool.open()
+        pool.checkpointer.written(1)
 
     def _commit_unread(self, changes: Changes) -> bool:
         """Write the changes in a transaction, once; False if they do not fit, or the store has a notice."""
@@ -196,8 +201,10 @@ class SqliteStore:
         """Call `fn` as one transaction in the queue of writers; return its changes and its result."""
         return self._in_turn(self._transact, fn)
 
-    def _in_turn(self, write: Callable[[SqliteConnection, V], T], value: V) -> T:
+    def _in_turn(self, write: Callable[[SqliteConnection, V], T], value: V, *, looks: bool = True) -> T:
         """Call `write` with the connection that writes, in the queue of writers.
+
+        `looks`: whether it is checked before that the file is the one that was opened.
 
         In the main thread a KeyboardInterrupt may come after any call. So clean-up that must not be skipped
         is a C function called directly from a `finally`: the interrupt comes after it, not before.
@@ -205,7 +212,9 @@ class SqliteStore:
         if self._in_batch:
             raise WouldBlock("a batch must not run another batch: it would wait for itself")
         pool = self._pool
-        connection = pool.open()
+        connection = pool.writer
+        if looks or connection is None:
+            connection = pool.open()
         queue, guard = pool.queue, pool.guard
         self._in_batch, has_turn = True, False
         try:

@@ -306,6 +306,12 @@ def row_of(job: Job) -> tuple[Any, ...]:
     )
 
 
+def rest_of_new(job: Job) -> str:
+    """The column `rest` of a new job."""
+    plain = replace(job, id=0, size=0, place=Place.SCHEDULED, rank=0)
+    return "{" + str(_encode(plain), "utf-8")[_ID:]
+
+
 def new_row_of(job: Job, data: Body) -> tuple[Any, ...]:
     """The columns of a new job with its data, unless that is kept apart."""
     return (*row_of(job), None if job.size > BODY_BYTES else data)
