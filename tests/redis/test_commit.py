@@ -11,10 +11,12 @@ import pytest
 from holdfast.core import commands as c
 from holdfast.core.errors import Stopped, Unavailable, Unsettled
 from holdfast.core.moving import Notice, Standing
+from holdfast.engine.done import Done
 from holdfast.engine.engine import Engine
 from holdfast.store.contract import Changes, NewJobs
 from holdfast.store.redis import store as redis_store
-from holdfast.store.redis.connection import CLAIM, COMMIT
+from holdfast.store.redis.connection import ADD as ADD_ONE
+from holdfast.store.redis.connection import CLAIM, COMMIT, LEASE, RedisConnection
 from holdfast.store.redis.keys import INLINE_BYTES
 from holdfast.store.redis.store import RedisStore
 from holdfast.testing.stores.making import a_job, add, commit, ended, ids, look, new_jobs, refuse
@@ -78,9 +80,7 @@ def test_large_bodies_are_kept_apart_and_go_with_their_jobs(store, redis_server,
     store.run(lambda txn: (Changes(removed=[*txn.load([1]).values()]), None))
     with redis_server.client() as client:
         base = f"{{hf:{store.address.prefix}:0}}:"
-        assert [
-            name for name in ("data", "results", "large_data", "large_results") if client.exists(base + name)
-        ] == []
+        assert [name for name in ("data", "results") if client.exists(base + name)] == []
 
 
 def test_a_notice_that_another_process_has_put_up_is_obeyed(engine, redis_url, monkeypatch):
@@ -126,35 +126,68 @@ def test_a_commit_whose_reply_was_lost_is_done_once(redis_server, redis_url):
         proxy.close()
 
 
-def test_what_a_claim_has_taken_whose_reply_was_lost_is_claimed_at_once(redis_server, redis_url):
-    """The batch is run again, and finds it. It was put back by upkeep, half a minute later."""
-    proxy = Proxy(redis_server.port, word=CLAIM.sha)
-    engine = Engine(RedisStore(redis_url.replace(str(redis_server.port), str(proxy.port))), rng=random.random)
+def test_a_plain_add_whose_reply_was_lost_is_done_once(redis_server, redis_url):
+    """By the mark that it has left."""
+    proxy = Proxy(redis_server.port, word=ADD_ONE.sha)
+    store = RedisStore(redis_url.replace(str(redis_server.port), str(proxy.port)))
+    engine = Engine(store, rng=random.random)
     try:
-        (added,) = engine.execute([c.Add(jobs=ADD.jobs * 4)]).replies
-        # The server may not know the script before its first use.
-        engine.execute([c.Claim(tasks=("a",), limit=1, lease_ms=60_000)])
+        (first,) = engine.execute([ADD]).replies[0]
+        engine.execute([ADD])
         proxy.arm()
-
-        (claimed,) = engine.execute([c.Claim(tasks=("a",), limit=2, lease_ms=60_000)]).replies
+        (second,) = engine.execute([ADD]).replies[0]
 
         assert proxy.swallowed.is_set()
-        assert [one.job.id for one in claimed] == added[1:3]
+        assert all_ids(store)[0] == first
+        assert (len(all_ids(store)), all_ids(store)[-1]) == (3, second)
     finally:
         engine.close()
         proxy.close()
 
 
-def test_a_session_that_the_server_has_forgotten_is_begun_anew(store, redis_server):
-    """After a long pause: the batch is done again by another."""
-    add(store, a_job(1))
-    with redis_server.client() as client:
-        base = f"{{hf:{store.address.prefix}:0}}:"
-        client.delete(*client.keys(f"{base}commit:*".replace("{", "\\{")))
+@pytest.mark.parametrize("script", [LEASE, CLAIM], ids=["plain", "in a batch"])
+def test_what_a_claim_has_taken_whose_reply_was_lost_is_claimed_at_once(redis_server, redis_url, script):
+    """By its stamp, or the batch is run again and finds it."""
+    proxy = Proxy(redis_server.port, word=script.sha)
+    engine = Engine(RedisStore(redis_url.replace(str(redis_server.port), str(proxy.port))), rng=random.random)
+    asked = c.Claim(tasks=("a",), limit=1, lease_ms=60_000, mock=script is CLAIM, tenant="")
+    large = c.NewJob(task="a", data=f'"{LARGE}"')
+    try:
+        (added,) = engine.execute([c.Add(jobs=(*ADD.jobs, *ADD.jobs, large, *ADD.jobs))]).replies
+        # The server may not know the script before its first use.
+        engine.execute([asked])
+        engine.execute([asked])
+        proxy.arm()
 
-    add(store, a_job(2))
+        (claimed,) = engine.execute([msgspec.structs.replace(asked, limit=2)]).replies
 
-    assert all_ids(store) == [1, 2]
+        assert proxy.swallowed.is_set()
+        assert [one.job.id for one in claimed] == added[2:4]
+        assert [one.data for one in claimed] == [large.data, ADD.jobs[0].data]
+        assert engine.read(lambda txn: txn.load(added[2:4])) == {one.job.id: one.job for one in claimed}
+    finally:
+        engine.close()
+        proxy.close()
+
+
+def test_an_interrupted_claim_is_released(engine, monkeypatch):
+    """What it has leased is found by its stamp."""
+    (added,) = engine.execute([ADD, *[ADD] * 3]).replies[:1]
+    engine.execute([c.Claim(tasks=("a",), limit=1, lease_ms=60_000, tenant="")])
+    done, exchange = Done(), RedisConnection.exchange
+
+    def struck(connection, commands):
+        replies = exchange(connection, commands)
+        if commands[0][1] == LEASE.sha:
+            raise KeyboardInterrupt
+        return replies
+
+    with monkeypatch.context() as patch:
+        patch.setattr(RedisConnection, "exchange", struck)
+        with pytest.raises(KeyboardInterrupt):
+            engine.execute([c.Claim(tasks=("a",), limit=1, lease_ms=60_000, tenant="")], done)
+
+    assert [one.job.id for one in done.replies[0]] == added
 
 
 def test_a_store_whose_server_lost_its_data_is_a_store_again_with_the_next_commit(server):

@@ -5,14 +5,14 @@ import os
 import msgspec
 import pytest
 
-from holdfast.core.errors import Conflict
+from holdfast.core.errors import Conflict, Unsettled
 from holdfast.core.job import Place
 from holdfast.store.contract import NOTHING, Changes
 from holdfast.store.redis.claim import TAKEN_MS
-from holdfast.store.redis.connection import COMMIT, SETTLE
-from holdfast.store.redis.keys import Keys
+from holdfast.store.redis.connection import COMMIT, SETTLE, RedisConnection
+from holdfast.store.redis.keys import Keys, new_stamp
 from holdfast.store.redis.plan import HSET
-from holdfast.store.redis.store import SESSION_MS, RedisStore
+from holdfast.store.redis.store import RedisStore
 from holdfast.testing.clock import MovedClock
 from holdfast.testing.stores.making import (
     NOW_MS,
@@ -163,26 +163,51 @@ def test_another_batch_that_is_faster_makes_one_begin_anew(redis_url, clock):
 
 
 def test_a_commit_that_arrives_after_it_was_given_up_does_nothing(redis_server, redis_url):
-    """Its session was cut off by the process that asked what became of it."""
+    """The process that asked what became of it has changed the version that it knows."""
     keys = Keys(redis_url.partition("prefix=")[2].partition("&")[0])
-    session, mark = keys.sessions + b"late", keys.base + b"mark"
-    named = [session, *keys.of_every_plan, mark]
+    named = [*keys.of_every_plan, keys.base + b"mark"]
     plan = [msgspec.msgpack.encode([2, 1, 1, HSET, len(named), 1, 2]), b"field", b"value"]
-    how = (SESSION_MS, keys.news, b"", b"1 1 ")
+    first, second = new_stamp(NOW_MS), new_stamp(NOW_MS)
     with redis_server.client() as client:
         client.set(keys.version, b"1 1 ")
 
         def call(script, names, *values):
             return client.eval(script.text, len(names), *names, *values)
 
-        assert call(SETTLE, [session], b"1", SESSION_MS) == 0
-        assert call(COMMIT, named, b"1", b"", *how, *plan) == b"CUT"
-        assert client.exists(mark) == 0
-        client.delete(session)
-        assert call(COMMIT, named, b"1", b"", *how, *plan) == b"OK"
-        assert call(COMMIT, named, b"1", b"", *how, *plan) == b"DONE"
-        assert client.hgetall(mark) == {b"field": b"value"}
-        assert call(SETTLE, [session], b"1", SESSION_MS) == 1
+        def send(stamp):
+            return call(COMMIT, named, stamp, keys.news, b"", client.get(keys.version), *plan)
+
+        def settle(stamp):
+            return call(SETTLE, [keys.marks, keys.version], stamp, new_stamp(NOW_MS).hex())[0]
+
+        late = [COMMIT, named, first, keys.news, b"", client.get(keys.version), *plan]
+        assert settle(first) == 0
+        assert call(*late) == b"VERSION"
+        assert client.exists(named[-1]) == 0
+        assert send(second) == b"OK"
+        assert client.hgetall(named[-1]) == {b"field": b"value"}
+        assert (settle(first), settle(second)) == (0, 1)
+
+
+def test_a_commit_of_which_nothing_can_be_known_any_more_is_unsettled(store, redis_server, monkeypatch):
+    """Very many commits have been made since it was sent: its mark may be gone."""
+    add(store, a_job(1))
+    keys, real = Keys(store.address.prefix), RedisConnection.exchange
+
+    def lost(connection, commands):
+        if commands[0][1] != COMMIT.sha:
+            return real(connection, commands)
+        with redis_server.client() as client:
+            client.delete(keys.marks)
+            client.rpush(keys.marks, *[new_stamp(NOW_MS)] * 20_000)
+        raise ConnectionResetError
+
+    monkeypatch.setattr(RedisConnection, "exchange", lost)
+    with pytest.raises(Unsettled):
+        add(store, a_job(2))
+    monkeypatch.undo()
+
+    assert all_ids(store) == [1]
 
 
 def test_what_a_claim_has_taken_stands_in_nobodys_way(store):
@@ -199,7 +224,7 @@ def test_what_a_claim_has_taken_stands_in_nobodys_way(store):
 
 
 def test_a_forked_process_does_not_take_its_parents_commits_for_its_own(store):
-    """Its sessions are new: with its parent's its first commit would seem to be done already."""
+    """Its connections and stamps are new."""
     add(store, a_job(1))
     add(store, a_job(2))
     child = os.fork()

@@ -11,7 +11,7 @@ from holdfast.core.job import Unreadable
 from holdfast.queue.queue import Queue
 from holdfast.store.contract import Changes, JobFilter
 from holdfast.store.redis.connection import server_of
-from holdfast.store.redis.keys import STAMP_BYTES, Keys, member
+from holdfast.store.redis.keys import STAMP_BYTES, Keys, data_of, member
 from holdfast.testing.clock import MovedClock
 from holdfast.testing.stores.making import look
 from tests.queue_suite.fixtures import START_MS
@@ -116,15 +116,21 @@ class RedisDamager(Damager):
     """The keys of a prefix."""
 
     def _write(self, store, table, job_id, raw):
+        name = member(job_id)
         with self._server(store) as (server, keys):
-            key = getattr(keys, table)
-            before = server.call(b"HGET", key, member(job_id))
-            assert before is not None
-            if raw is None:
-                server.call(b"HDEL", key, member(job_id))
+            # The data of a job is in the value of its record.
+            tables = (keys.jobs, keys.archive) if table == "data" else (getattr(keys, table),)
+            (key,) = [key for key in tables if server.call(b"HEXISTS", key, name)]
+            if raw is None and table != "data":
+                server.call(b"HDEL", key, name)
                 return
-            head = b"s" if table in ("data", "results") else before[:STAMP_BYTES]
-            server.call(b"HSET", key, member(job_id), head + raw)
+            before = server.call(b"HGET", key, name)
+            head, data = before[: -len(data_of(before)) or None], data_of(before)
+            if table == "data":
+                value = head + (b"" if raw is None else b"s" + raw)
+            else:
+                value = b"s" + raw if table == "results" else before[:STAMP_BYTES] + raw + b"\0" + data
+            server.call(b"HSET", key, name, value)
 
     def schema(self, store, numbers):
         """Let these be the versions of the store; what they were."""

@@ -20,7 +20,7 @@ from holdfast.core.job import Job, Outcome
 from holdfast.core.layout import keep_unknown
 from holdfast.engine.records import Patterns
 from holdfast.store.redis.connection import server_of
-from holdfast.store.redis.keys import STAMP_BYTES, Keys
+from holdfast.store.redis.keys import STAMP_BYTES, Keys, record_of
 from holdfast.store.redis.url import parse
 from tests.stores import here_and_in_proof
 from tests.upgrades.next_version import SRC, make_next_version, start
@@ -100,7 +100,7 @@ def _redis(fixture: str) -> Callable[[pytest.FixtureRequest, Path], Place]:
                     return dict(zip(flat[::2], flat[1::2], strict=True))
 
                 def records(*names: bytes) -> dict[int, str]:
-                    return {int(id): raw[STAMP_BYTES:].decode() for id, raw in ask(*names).items()}
+                    return {int(id): record_of(raw).decode() for id, raw in ask(*names).items()}
 
                 (limit,) = ask(b"rows:limit").values()
                 then, now = records(b"then_jobs", b"then_archive"), records(b"jobs", b"archive")

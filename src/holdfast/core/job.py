@@ -207,26 +207,26 @@ class Job(Record, frozen=True, kw_only=True):
     """A job. Times are integer milliseconds UTC; 0 means not yet, never or none."""
 
     id: int
-    task: str
-    tenant: str = ""
+    # What a claim changes comes before the task: Redis replaces this part of a record by itself.
     place: Place = Place.SCHEDULED
     rank: int = 0
     version: int = 1
+    # The claim: the owner, and the end of the lease. `claim` counts the claims and never decreases.
+    owner: int = 0
+    lease_until: int = 0
+    claim: int = 0
+    # When the handler of its last run started. 0 while RUNNING: claimed by a worker, but not started yet.
+    started_at: int = 0
 
+    task: str
+    tenant: str = ""
     priority: int = STORED_PRIORITY
     created_at: int = 0
     # When it is due next. Retries change it; a SCHEDULED repeat counts from `scheduled_at`.
     run_at: int = 0
     scheduled_at: int = 0
-    # When the handler of its last run started. 0 while RUNNING: claimed by a worker, but not started yet.
-    started_at: int = 0
     finished_at: int = 0
     expires_at: int = 0
-
-    # The claim: the owner, and the end of the lease. `claim` counts the claims and never decreases.
-    owner: int = 0
-    lease_until: int = 0
-    claim: int = 0
 
     attempts: int = 0
     max_attempts: int = STORED_ATTEMPTS

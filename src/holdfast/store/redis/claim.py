@@ -15,7 +15,7 @@ from ...core import rank
 from ...core.job import Job, Place
 from ..contract import ClaimQuery
 from .connection import CLAIM, GIVE_BACK, Command, RedisServer
-from .keys import Keys, Pair, member, pair_name, pair_of, read_jobs
+from .keys import Keys, Pair, member, pair_of, read_jobs
 from .reads import ALL, FEW_PAIRS
 from .rows import KnownVersion, VersionChanged
 from .seen import ReadSet, Written
@@ -92,7 +92,7 @@ def _chosen(jobs: list[Job], query: ClaimQuery) -> list[Job]:
 def _taken(batch: Claiming, query: ClaimQuery, sources: list[Source]) -> list[Job]:
     """Take jobs from the server."""
     keys, written = batch.keys, batch.written.jobs
-    names = [keys.in_process_queue, keys.jobs, keys.data, keys.version]
+    names = [keys.in_process_queue, keys.jobs, keys.version]
     positions = {key: at for at, key in enumerate(names, start=1)}
     plan: list[Any] = []
     for order, everything, most in sources:
@@ -108,13 +108,12 @@ def _taken(batch: Claiming, query: ClaimQuery, sources: list[Source]) -> list[Jo
     batch.unanswered_ms = 0
     if not reply:
         raise VersionChanged
-    found, raws, bodies = reply
+    found, raws = reply
     if not found:
         return []
     ids = [*map(int, found)]
     batch.taken |= {*ids}
     batch.note_jobs(ids, raws)
-    batch.seen.data |= {id: body for id, body in zip(ids, bodies, strict=True) if body is not None}
     seen = batch.seen.jobs
     return [job for id in ids if (job := seen[id]) is not None]
 
@@ -160,8 +159,9 @@ def _known_pairs(batch: Claiming, tenants: tuple[str, ...] | None) -> list[Pair]
         (names,) = batch.ask([(b"ZRANGE", keys.pairs, 0, MANY_PAIRS)])
         return [*map(pair_of, names)]
     whose = [*dict.fromkeys(tenants)]
-    tasks = batch.ask([(b"ZRANGE", keys.tasks(tenant), 0, MANY_PAIRS) for tenant in whose])
-    return [(tenant, name.decode()) for tenant, names in zip(whose, tasks, strict=True) for name in names]
+    spans = [(b"[%s\0" % tenant.encode(), b"(%s\1" % tenant.encode()) for tenant in whose]
+    found = batch.ask([(b"ZRANGEBYLEX", keys.pairs, *span, b"LIMIT", 0, MANY_PAIRS) for span in spans])
+    return [pair_of(name) for names in found for name in names]
 
 
 def _first_pairs(batch: Claiming, query: ClaimQuery) -> list[Pair]:
@@ -193,20 +193,12 @@ def give_back(
     stamps: Mapping[int, bytes],
 ) -> None:
     """Put taken jobs back where their records belong, unless they or the layout were written since."""
-    turns = [keys.pairs, keys.turn_tenants, keys.rest_tenants, keys.rest_pairs, keys.version]
-    positions = {key: at for at, key in enumerate([keys.in_process_queue, keys.jobs, *turns], start=1)}
-
-    def at(key: bytes) -> int:
-        return positions.setdefault(key, len(positions) + 1)
-
-    words: list[Any] = []
+    named = (keys.in_process_queue, keys.jobs, keys.version)
+    positions = {key: at for at, key in enumerate(named, start=1)}
+    words: list[Any] = [layout]
     for job_id, job in jobs.items():
         scores = keys.scores(job) if job is not None else {}
         words += (member(job_id), stamps.get(job_id, b""), len(scores))
-        words += [word for key, score in scores.items() for word in (at(key), score)]
-    pairs = {(job.tenant, job.task) for job in jobs.values() if job is not None}
-    head: list[Any] = [layout, len(pairs)]
-    for tenant, task in pairs:
-        queues = at(keys.queue(tenant, task)), at(keys.queue(tenant, task, mock=True))
-        head += (*queues, at(keys.tasks(tenant)), pair_name((tenant, task)), tenant, task)
-    server.call(*GIVE_BACK.command([*positions], *head, *words))
+        for key, score in scores.items():
+            words += (positions.setdefault(key, len(positions) + 1), score)
+    server.call(*GIVE_BACK.command([*positions], *words))

@@ -1,6 +1,6 @@
 """Connections to Redis: sends commands and reads replies, many in one round trip.
 
-    RedisConnection   a socket to one server, and a session: the numbers of the commits sent through it
+    RedisConnection   a socket to one server
     RedisServer       the idle connections to a server
     Cluster           a `RedisServer` for the cluster node that has the store's slot, wherever it moves. All
                       keys of a store are in one slot
@@ -12,7 +12,6 @@ never used again.
 
 import hashlib
 import os
-import secrets
 import socket
 import ssl
 from binascii import crc_hqx
@@ -61,25 +60,12 @@ class Script:
         return (b"EVALSHA", self.sha, len(keys), *keys, *words)
 
 
-COMMIT, SETTLE = Script("pairs", "commit"), Script("settle")
-CLAIM, GIVE_BACK = Script("claim"), Script("pairs", "give_back")
-PAGE, REPAIR = Script("page"), Script("repair")
-SCRIPTS = {script.sha: script for script in (COMMIT, SETTLE, CLAIM, GIVE_BACK, PAGE, REPAIR)}
-
-
-class RedisSession:
-    """Numbered commits, by which it is known whether a commit whose reply was lost was executed.
-
-    The commits of a session are sequential and numbered. The script writes the number with the changes, and
-    refuses a commit whose number does not follow the last one. So a commit is executed once however often it
-    is sent, and one that arrives after its session was ended is never executed.
-    """
-
-    def __init__(self) -> None:
-        self.name = secrets.token_hex(8).encode()
-        # The number of the last commit sent, and that of the last one executed: b"" before the first.
-        self.number = 0
-        self.done = b""
+ADD, COMMIT, SETTLE = Script("done", "add"), Script("done", "commit"), Script("done", "settle")
+CLAIM, GIVE_BACK = Script("choose", "claim"), Script("give_back")
+LEASE = Script("done", "choose", "lease")
+PAGE, TENANTS, REPAIR = Script("page"), Script("tenants"), Script("repair")
+_ALL = (ADD, LEASE, COMMIT, SETTLE, CLAIM, GIVE_BACK, PAGE, TENANTS, REPAIR)
+SCRIPTS = {script.sha: script for script in _ALL}
 
 
 class RedisConnection:
@@ -89,7 +75,6 @@ class RedisConnection:
         # The generation of connections that it belongs to; those of an earlier one are closed.
         self.epoch: object | None = epoch
         self.node = node
-        self.session = RedisSession()
         self._reader = hiredis.Reader(replyError=ReplyError)
         self.socket = socket.create_connection(node, CONNECT_S)
         try:

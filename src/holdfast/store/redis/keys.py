@@ -1,7 +1,7 @@
 """The keys of a store in Redis, the encodings of values, and the sorted sets that contain a job.
 
-    {hf:NAME:0}:jobs                hash    id ▸ stamp, record           :archive the same
-    {hf:NAME:0}:data                hash    id ▸ letter, body            :results the same
+    {hf:NAME:0}:jobs                hash    id ▸ stamp, record, data     :archive the same
+    {hf:NAME:0}:results             hash    id ▸ letter, body            :data the same, if it is large
     {hf:NAME:0}:job_queue_TASK      sorted  READY jobs of a task by rank
     {hf:NAME:0}:in_process_queue    sorted  RUNNING jobs by the end of their lease
     {hf:NAME:0}:rows:TABLE          hash    key ▸ stamp, value
@@ -10,9 +10,13 @@
 All keys of a store have one hash tag, and so one slot of a cluster. An id is written with 19 digits, because
 members with equal scores are ordered as text. A **stamp** begins with the time of the batch that wrote the
 value, and is different for each commit. The code calls the sorted sets **orders**.
+
+The value of a job is its stamp, its record in JSON, a NUL, while it is READY the longest lease with which it
+starts plainly (`plain_lease_ms`; none: any), and its data: a letter and the body.
 """
 
 import os
+import random
 from collections.abc import Sequence
 from typing import NamedTuple
 from urllib.parse import quote
@@ -20,15 +24,16 @@ from urllib.parse import quote
 import msgspec
 
 from ...core.history import NO_PLACE
-from ...core.job import Body, Job, Place, State, Unreadable
-from ...core.kinds import name_of
+from ...core.job import ANY_LEASE_MS, Body, Job, Place, State, Unreadable, plain_lease_ms
+from ...core.kinds import DOMAIN, PAUSE, name_of
 from ...core.limits import DomainKey
 from ..contract import CountKey, TallyKey
 
 STAMP_BYTES, _TIME_BYTES = 12, 6
-# Larger bodies are in a separate hash, which claims do not read.
-INLINE_BYTES = 16 * 1024
-# Stands in the hash of bodies for one in the separate hash.
+_RANDOM_BITS = 8 * (STAMP_BYTES - _TIME_BYTES)
+# Larger data is in a hash of its own, which listings do not read.
+INLINE_BYTES = 4 * 1024
+# Stands in the value of a job for data in the separate hash.
 LARGE = b"L"
 # How many keys and moves are cached, as every job needs its own.
 REMEMBERED = 10_000
@@ -54,22 +59,12 @@ _decode_job = msgspec.json.Decoder(Job).decode
 _decode_jobs = msgspec.json.Decoder(list[Job]).decode
 
 
-class PairKeys(NamedTuple):
-    """The keys of a pair's queues and of its tenant's tasks, and its names as parameters of the scripts."""
-
-    queue: bytes
-    mock_queue: bytes
-    tasks: bytes
-    names: tuple[bytes, bytes, bytes]
-
-
 class Move(NamedTuple):
-    """The orders that jobs leave and enter when their kind changes, and the pairs whose READY jobs change."""
+    """The orders that jobs leave and enter when their kind changes."""
 
     leave: tuple[bytes, ...]
     # An order, and which score.
     enter: tuple[tuple[bytes, int], ...]
-    pairs: tuple[PairKeys, ...]
 
 
 class Keys:
@@ -80,12 +75,25 @@ class Keys:
         for name in _FIXED:
             setattr(self, name, self.base + name.encode())
         self.places = {place: self.base + name for place, name in _PLACES.items()}
-        self.sessions = self.base + b"commit:"
-        # The keys that commit.lua finds by position, after the session; then those that most plans use.
-        turns = (self.turn, self.pairs, self.turn_tenants, self.rest_tenants, self.rest_pairs)
-        named = (self.jobs, self.archive, self.data, self.ids, self.counts, self.ready, self.in_process_queue)
-        self.of_every_plan = (self.tick, self.versions, *turns, self.version, *named)
-        self.positions = {key: at for at, key in enumerate(self.of_every_plan, start=2)}
+        # The keys that commit.lua finds by position; then those that most plans use.
+        fixed = (self.marks, self.version, self.versions, self.pairs, self.jobs)
+        named = (self.archive, self.ids, self.counts, self.ready, self.in_process_queue)
+        self.of_every_plan = (*fixed, *named)
+        self.of_every_add = (
+            self.version,
+            self.jobs,
+            self.ids,
+            self.ready,
+            self.counts,
+            self.pairs,
+            self.marks,
+        )
+        due = (self.in_process_queue, self.places[Place.SCHEDULED], self.expiring, self.due_rows(DOMAIN))
+        self.of_every_lease = (
+            *(self.version, self.jobs, self.data, self.counts, self.pairs, self.marks, self.ready),
+            *(self.rows(PAUSE), *due),
+        )
+        self.positions = {key: at for at, key in enumerate(self.of_every_plan, start=1)}
         self._queues: dict[tuple[str, str, bool], bytes] = {}
         self._moves: dict[tuple[Kind | None, Kind | None], Move] = {}
         self._fields: dict[CountKey | TallyKey, bytes] = {}
@@ -94,8 +102,6 @@ class Keys:
     archive: bytes
     data: bytes
     results: bytes
-    large_data: bytes
-    large_results: bytes
     ids: bytes
     archive_ids: bytes
     archive_ends: bytes
@@ -105,12 +111,8 @@ class Keys:
     expiring: bytes
     counts: bytes
     pairs: bytes
-    turn: bytes
-    turn_tenants: bytes
-    rest_tenants: bytes
-    rest_pairs: bytes
     versions: bytes
-    tick: bytes
+    marks: bytes
     version: bytes
     news: bytes
     notice: bytes
@@ -154,16 +156,6 @@ class Keys:
         """The keys of rows that have a due time, by that time."""
         return self.base + b"due_rows:" + table.encode()
 
-    def pair(self, pair: Pair) -> PairKeys:
-        """The keys of a pair."""
-        tenant, task = pair
-        queues = self.queue(tenant, task), self.queue(tenant, task, mock=True)
-        return PairKeys(*queues, self.tasks(tenant), (pair_name(pair), tenant.encode(), task.encode()))
-
-    def tasks(self, tenant: str) -> bytes:
-        """The tasks of a tenant that have READY jobs, by turn."""
-        return self.base + b"tasks:" + tenant.encode()
-
     def here(self, name: str) -> bytes:
         """The presence key of a process."""
         return self.base + b"here:" + name.encode()
@@ -201,13 +193,11 @@ class Keys:
         old = self.orders(before) if before is not None else {}
         new = self.orders(after) if after is not None else {}
         leave = [key for key in old if key not in new]
-        ready = [kind for kind in (before, after) if kind is not None and kind[0] is Place.READY]
-        if before in ready and self.in_process_queue not in new:
+        if before is not None and before[0] is Place.READY and self.in_process_queue not in new:
             # Another claim may have taken the job: its commit will find that the record has changed.
             leave.append(self.in_process_queue)
         enter = tuple((key, by) for key, by in new.items() if key not in old or by != ZERO)
-        pairs = dict.fromkeys((kind[1], kind[2]) for kind in ready)
-        return Move(tuple(leave), enter, tuple(map(self.pair, pairs)))
+        return Move(tuple(leave), enter)
 
     def count_field(self, key: CountKey | TallyKey) -> bytes:
         """The field of a count in the hash of counts."""
@@ -261,9 +251,15 @@ def tally_key(field: bytes) -> TallyKey:
     return TallyKey(tenant, task, NO_PLACE, kind)
 
 
+_random = random.Random()
+# Otherwise a child would make the stamps of its parent.
+os.register_at_fork(after_in_child=_random.seed)
+_random_bits = _random.getrandbits
+
+
 def new_stamp(at_ms: int) -> bytes:
     """A new stamp for a commit of a batch with this time."""
-    return at_ms.to_bytes(_TIME_BYTES, "big") + os.urandom(STAMP_BYTES - _TIME_BYTES)
+    return (at_ms << _RANDOM_BITS | _random_bits(_RANDOM_BITS)).to_bytes(STAMP_BYTES, "big")
 
 
 def written_at(raw: bytes) -> int:
@@ -271,17 +267,45 @@ def written_at(raw: bytes) -> int:
     return int.from_bytes(raw[:_TIME_BYTES], "big")
 
 
+def head_of(stamp: bytes, job: Job, record: bytes = b"") -> bytes:
+    """The value of a job up to its data."""
+    return b"%s%s\0%s" % (stamp, record or encode_job(job), plain_lease(job))
+
+
+def plain_lease(job: Job) -> bytes:
+    """How the value of a job tells the longest lease with which it starts plainly."""
+    if job.place is not Place.READY or (lease_ms := plain_lease_ms(job)) == ANY_LEASE_MS:
+        return b""
+    return b"%d" % lease_ms
+
+
+def record_of(raw: bytes) -> bytes:
+    """The record in the value of a job."""
+    return raw[STAMP_BYTES:].partition(b"\0")[0]
+
+
+def data_of(raw: bytes) -> bytes:
+    """The data in the value of a job."""
+    return raw[STAMP_BYTES:].partition(b"\0")[2].lstrip(b"0123456789")
+
+
 def read_job(raw: bytes) -> Job:
     """Decode a record."""
-    return _decode_job(raw[STAMP_BYTES:])
+    return _decode_job(record_of(raw))
 
 
 def read_jobs(raws: Sequence[bytes]) -> list[Job]:
     """Decode many records in one call, which takes half the time of one call each."""
-    jobs = _decode_jobs(b"[%s]" % b",".join([raw[STAMP_BYTES:] for raw in raws]))
+    records = [raw[STAMP_BYTES:].partition(b"\0")[0] for raw in raws]
+    jobs = _decode_jobs(b"[%s]" % b",".join(records))
     if len(jobs) != len(raws):
         raise msgspec.DecodeError("a record is not one job")
     return jobs
+
+
+def write_body(body: Body) -> bytes:
+    """Encode a body."""
+    return b"b" + body if isinstance(body, bytes) else b"s" + body.encode()
 
 
 def read_body(raw: bytes) -> Body:

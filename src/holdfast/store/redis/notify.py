@@ -1,7 +1,7 @@
 """How processes that share a store wake each other: PUBLISH and SUBSCRIBE, and polling.
 
 The commit script publishes a message. A waiting process has its own subscribed connection (`Listener`), and
-polls a counter that each commit increments: often if it has no right to subscribe.
+polls the mark of the last commit: often if it has no right to subscribe.
 """
 
 from typing import Any
@@ -44,7 +44,7 @@ class RedisListener(Listener[RedisConnection]):
 
     def _poll(self, connection: RedisConnection) -> Any:
         # By another connection: a subscribed one takes no such command.
-        return self._server.call(b"GET", self._keys.tick)
+        return self._server.call(b"LINDEX", self._keys.marks, 0)
 
     def _disconnect(self, connection: RedisConnection, *, inherited: bool) -> None:
         connection.close()

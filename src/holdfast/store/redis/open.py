@@ -43,12 +43,15 @@ class ServerInfo(NamedTuple):
     saves: str | None
     replicas: int
     now_ms: int
-    tick: bytes | None
+    # Of the last commit.
+    mark: bytes | None
 
 
 def look(connections: RedisServer, keys: Keys) -> ServerInfo:
     """Read the `ServerInfo` of a server."""
-    sections, (seconds, micros), tick = connections.call_many([(b"INFO",), (b"TIME",), (b"GET", keys.tick)])
+    sections, (seconds, micros), mark = connections.call_many(
+        [(b"INFO",), (b"TIME",), (b"LINDEX", keys.marks, 0)]
+    )
     info = _info(sections)
     named = info.get("valkey_version") or info.get("redis_version", "0")
     major, minor, *_ = f"{info.get('redis_version', '0')}.0".split(".")
@@ -64,7 +67,7 @@ def look(connections: RedisServer, keys: Keys) -> ServerInfo:
         saves=_setting(connections, "save"),
         replicas=int(info.get("connected_slaves", 0)),
         now_ms=int(seconds) * 1000 + int(micros) // 1000,
-        tick=tick,
+        mark=mark,
     )
 
 

@@ -12,7 +12,6 @@ from msgspec.structs import replace
 
 from ...core.job import Body, Job
 from ...core.layout import keep_unknown
-from .. import fairness
 from ..contract import CountKey, NewJobs, RowKey, TallyKey
 from .keys import (
     INLINE_BYTES,
@@ -23,18 +22,19 @@ from .keys import (
     Keys,
     Kind,
     Move,
-    Pair,
-    PairKeys,
     encode_job,
+    head_of,
     kind_of,
-    pair_name,
+    plain_lease,
+    record_of,
+    write_body,
 )
 from .seen import ReadSet, Written
 
 # The start of a record; the rest is the same for all jobs of a group, except for the size.
 _ID_0 = b'{"id":0'
 # The operations, by number.
-BEGINS, ABSENT, SIZE, HSET, ZADD, HDEL, ZREM, COUNT, TABLE, READY, SERVED, SWEEP, SET = range(1, 14)
+BEGINS, ABSENT, SIZE, HSET, ZADD, HDEL, ZREM, COUNT, TABLE, SET, KEEP, DATA = range(1, 13)
 # The columns that every plan has.
 ZERO_SCORE, NO_NAME = 1, 2
 _pack = msgspec.msgpack.Encoder().encode
@@ -43,26 +43,21 @@ _pack = msgspec.msgpack.Encoder().encode
 class CommitPlan:
     """The keys of a commit, and its words."""
 
-    def __init__(self, keys: Keys, session: bytes, stamp: bytes) -> None:
+    def __init__(self, keys: Keys, stamp: bytes) -> None:
         self._keys, self._stamp = keys, stamp
-        self.keys = [session, *keys.of_every_plan]
+        self.keys = [*keys.of_every_plan]
         self._positions = {**keys.positions}
         # The words of all columns, and how many words each has.
         self._words: list[Any] = [0, b""]
         self._sizes, self._count = [1, 1], 2
         self._checks: list[int] = []
         self.writes: list[int] = []
-        self._pairs: dict[PairKeys, None] = {}
         # The last column of ids.
         self._ids: Sequence[int] = ()
         self._names = 0
 
     def words(self) -> list[Any]:
         """The plan as the script takes it."""
-        for pair in self._pairs:
-            self.writes += (READY, self._at(pair.queue), self._column(pair.names), len(self.keys) + 1)
-            self.keys += (pair.tasks, pair.mock_queue)
-        self._pairs = {}
         return [_pack([self._count, *self._sizes, *self._checks, *self.writes]), *self._words]
 
     def _at(self, key: bytes) -> int:
@@ -131,20 +126,18 @@ class CommitPlan:
         ids = [id for id, _ in rows]
         bodies = [b"b" + data if isinstance(data, bytes) else b"s" + data.encode() for _, data in rows]
         sizes = [*map(len, bodies)]
-        alike = encode_job(replace(template, id=0, size=0))[len(_ID_0) : -1]
-        records = [
-            b'%s{"id":%d%s,"size":%d}' % (stamp, id, alike, size - 1)
-            for id, size in zip(ids, sizes, strict=True)
-        ]
+        alike, plain = encode_job(replace(template, id=0, size=0))[len(_ID_0) : -1], plain_lease(template)
         names, jobs = self._names_of(ids), at[keys.jobs]
+        if max(sizes) > INLINE_BYTES:
+            bodies = self._apart(dict(zip(ids, bodies, strict=True)))
+        records = [
+            b'%s{"id":%d%s,"size":%d}\0%s%s' % (stamp, id, alike, size - 1, plain, body)
+            for id, size, body in zip(ids, sizes, bodies, strict=True)
+        ]
         self._checks += (ABSENT, jobs, names, 0)
         if not is_fresh:
             self._checks += (ABSENT, at[keys.archive], names, 0)
         self.writes += (HSET, jobs, names, self._column(records))
-        if max(sizes) <= INLINE_BYTES:
-            self.writes += (HSET, at[keys.data], names, self._column(bodies))
-        else:
-            self._put_bodies(dict(zip(ids, bodies, strict=True)), keys.data, keys.large_data)
         self._move_group(keys.move(None, kind_of(template)), names, [template])
 
     def move(self, written: Written, seen: ReadSet) -> None:
@@ -154,18 +147,30 @@ class CommitPlan:
             names, at = self._names_of([*written.added]), self._positions
             self._checks += (ABSENT, at[keys.jobs], names, 0, ABSENT, at[keys.archive], names, 0)
         for (old, new), ids in _groups(before, after).items():
-            names = self._names_of(ids)
             jobs = [job for id in ids if (job := after[id]) is not None]
             if jobs:
-                self.writes += (HSET, self._positions[keys.jobs], names, self._records(jobs))
-            elif old is not None:
+                self._put(keys.jobs, jobs, written.data)
+            names = self._names_of(ids)
+            if not jobs and old is not None:
                 self.writes += (HDEL, self._positions[keys.jobs], names, 0)
             self._move_group(keys.move(old, new), names, jobs)
 
-    def _records(self, jobs: Sequence[Job]) -> int:
-        """The column of these records."""
+    def _put(self, key: bytes, jobs: Sequence[Job], data: Mapping[int, Body | None]) -> None:
+        """Write jobs with this data, or with that which they have."""
+        new = {job.id: body for job in jobs if (body := data.get(job.id)) is not None} if data else {}
+        kept = [job for job in jobs if job.id not in new]
+        if kept:
+            self._write(KEEP, key, self._names_of([job.id for job in kept]), self._column(self._heads(kept)))
+        if new:
+            bodies = self._apart({id: write_body(body) for id, body in new.items()})
+            heads = self._heads([job for job in jobs if job.id in new])
+            values = [head + body for head, body in zip(heads, bodies, strict=True)]
+            self._write(HSET, key, self._names_of([*new]), self._column(values))
+
+    def _heads(self, jobs: Sequence[Job]) -> list[bytes]:
+        """The values of these jobs up to their data."""
         stamp = self._stamp
-        return self._column([stamp + record for record in map(encode_job, jobs)])
+        return [head_of(stamp, job) for job in jobs]
 
     def leave_process(self, ids: Sequence[int]) -> None:
         """Remove taken ids from `in_process_queue`; their records do not show that they are in it."""
@@ -178,7 +183,6 @@ class CommitPlan:
             self._write(ZADD, key, self._column([score]), name)
         if self._keys.in_process_queue not in scores:
             self._write(ZREM, self._keys.in_process_queue, name)
-        self._pairs[self._keys.pair((job.tenant, job.task))] = None
 
     def _move_group(self, move: Move, names: int, jobs: Sequence[Job]) -> None:
         at, writes, scores = self._positions, self.writes, {ZERO: ZERO_SCORE}
@@ -189,16 +193,14 @@ class CommitPlan:
                 is_rank = by == RANK
                 scores[by] = self._column([job.rank if is_rank else job.expires_at for job in jobs])
             writes += (ZADD, at[key] if key in at else self._at(key), scores[by], names)
-        for pair in move.pairs:
-            self._pairs[pair] = None
 
-    def archive(self, archived: Mapping[int, Job | None]) -> None:
-        """Write archived jobs; None removes one."""
+    def archive(self, archived: Mapping[int, Job | None], data: Mapping[int, Body | None]) -> None:
+        """Write archived jobs, with the data that they had while live; None removes one."""
         keys = self._keys
         jobs = [job for job in archived.values() if job is not None]
         if jobs:
+            self._put(keys.archive, jobs, data)
             names = self._names_of([job.id for job in jobs])
-            self._write(HSET, keys.archive, names, self._records(jobs))
             self._write(ZADD, keys.archive_ids, ZERO_SCORE, names)
             self._write(ZADD, keys.archive_ends, self._column([job.finished_at for job in jobs]), names)
         if len(jobs) < len(archived):
@@ -207,32 +209,35 @@ class CommitPlan:
             self._write(ZREM, keys.archive_ids, names)
             self._write(ZREM, keys.archive_ends, names)
 
-    def put_bodies(self, data: Mapping[int, Body | None], results: Mapping[int, Body | None]) -> None:
-        """Write data and results; None removes them."""
-        keys = self._keys
-        places = ((keys.data, keys.large_data), (keys.results, keys.large_results))
-        for bodies, (key, large) in zip((data, results), places, strict=True):
-            put = {
-                id: b"b" + body if isinstance(body, bytes) else b"s" + body.encode()
-                for id, body in bodies.items()
-                if body is not None
-            }
-            if put:
-                self._put_bodies(put, key, large)
-            if len(put) < len(bodies):
-                names = self._names_of([id for id, body in bodies.items() if body is None])
-                self._write(HDEL, key, names)
-                self._write(HDEL, large, names)
+    def put_bodies(self, written: Written) -> None:
+        """Write results, and the data of jobs whose records are not written; None removes them."""
+        keys, data, results = self._keys, written.data, written.results
+        put = {
+            id: write_body(body)
+            for id, body in data.items()
+            if body is not None and written.jobs.get(id) is None and written.archive.get(id) is None
+        }
+        if put:
+            bodies = self._apart(put)
+            self._write(DATA, keys.archive, self._names_of([*put]), self._column(bodies))
+        if gone := [id for id, body in data.items() if body is None]:
+            self._write(HDEL, keys.data, self._names_of(gone))
+        new = {id: write_body(body) for id, body in results.items() if body is not None}
+        if new:
+            self._write(HSET, keys.results, self._names_of([*new]), self._column([*new.values()]))
+        if len(new) < len(results):
+            gone = [id for id, body in results.items() if body is None]
+            self._write(HDEL, keys.results, self._names_of(gone))
 
-    def _put_bodies(self, bodies: dict[int, bytes], key: bytes, apart: bytes) -> None:
-        names, kept = self._names_of([*bodies]), [*bodies.values()]
-        # The old body may have been a large one.
-        self._write(HDEL, apart, names)
-        if max(map(len, kept)) > INLINE_BYTES:
-            large = {id: body for id, body in bodies.items() if len(body) > INLINE_BYTES}
-            kept = [LARGE if id in large else body for id, body in bodies.items()]
-            self._write(HSET, apart, self._names_of([*large]), self._column([*large.values()]))
-        self._write(HSET, key, names, self._column(kept))
+    def _apart(self, bodies: dict[int, bytes]) -> list[bytes]:
+        """The data as it is in the values of jobs; large data is written apart."""
+        large = {id: body for id, body in bodies.items() if len(body) > INLINE_BYTES}
+        if len(large) < len(bodies):
+            # The old data may have been large.
+            self._write(HDEL, self._keys.data, self._names_of([id for id in bodies if id not in large]))
+        if large:
+            self._write(HSET, self._keys.data, self._names_of([*large]), self._column([*large.values()]))
+        return [LARGE if id in large else body for id, body in bodies.items()]
 
     # All else
 
@@ -279,29 +284,18 @@ class CommitPlan:
         else:
             self._write(HSET, self._keys.notice, NO_NAME, self._column([self._stamp + notice]))
 
-    def serve(self, pairs: Sequence[Pair]) -> None:
-        """Give pairs their turns, in this order."""
-        for pair in pairs:
-            self._write(SERVED, self._keys.tasks(pair[0]), self._column([pair_name(pair), *pair]))
-        if pairs:
-            limits = (fairness.SWEPT_EVERY, fairness.REMEMBERED, fairness.SWEPT_AT_ONCE, len(pairs))
-            self._write(SWEEP, self._keys.turn, self._column(limits))
-
 
 class KeepingPlan(CommitPlan):
     """A plan whose records keep the fields of those before that this version does not know."""
 
-    def __init__(self, keys: Keys, session: bytes, stamp: bytes, before: Mapping[int, bytes]) -> None:
-        super().__init__(keys, session, stamp)
+    def __init__(self, keys: Keys, stamp: bytes, before: Mapping[int, bytes]) -> None:
+        super().__init__(keys, stamp)
         self._before = before
 
-    def _records(self, jobs: Sequence[Job]) -> int:
-        records = [encode_job(job) for job in jobs]
-        kept = [
-            keep_unknown(self._before.get(job.id, b"")[STAMP_BYTES:], record, Job) or record
-            for job, record in zip(jobs, records, strict=True)
-        ]
-        return self._column([self._stamp + record for record in kept])
+    def _heads(self, jobs: Sequence[Job]) -> list[bytes]:
+        before, stamp = self._before, self._stamp
+        kept = [keep_unknown(record_of(before.get(job.id, b"")), encode_job(job), Job) for job in jobs]
+        return [head_of(stamp, job, record or b"") for job, record in zip(jobs, kept, strict=True)]
 
 
 def _groups(

@@ -1,4 +1,4 @@
-"""The reads of jobs in a Redis store: by id and in order, with bodies, moments and turns.
+"""The reads of jobs in a Redis store: by id and in order, with bodies, moments and pairs.
 
 An order is a sorted set. Jobs that the batch has written are removed from the server's result and inserted
 where they belong now. So a batch sees its own writes.
@@ -10,14 +10,25 @@ from typing import Any
 from ...core import rank
 from ...core.damage import UNREADABLE
 from ...core.job import Body, Job, Place
-from ...core.kinds import CHORE, DOMAIN, HANDLED, OUTBOX, PAUSE, SCHEDULE, name_of
+from ...core.kinds import CHORE, DOMAIN, OUTBOX, PAUSE, SCHEDULE, name_of
 from ...core.limits import DomainCounts, DomainKey
-from .. import fairness
-from ..contract import JobFilter, Moments, Waiting, WaitingQuery, is_skipped
+from .. import ready_pairs
+from ..contract import JobFilter, Moments, Waiting, WaitingQuery
 from .connection import PAGE, Command
-from .fairness import RedisTurns
-from .keys import EXPIRABLE, LARGE, STAMP_BYTES, Pair, member, pair_of, read_bodies, read_job, read_jobs
+from .keys import (
+    EXPIRABLE,
+    LARGE,
+    STAMP_BYTES,
+    Pair,
+    data_of,
+    member,
+    pair_of,
+    read_bodies,
+    read_job,
+    read_jobs,
+)
 from .listings import find_heads, find_named, list_jobs
+from .ready_pairs import KnownPairs, RedisPairs
 from .rows import RedisRows, in_pairs
 
 # How many members of an order are read to find its first time, as the batch may have moved some of them.
@@ -67,6 +78,7 @@ class RedisReads(RedisRows):
                     continue
             raise
         jobs |= zip(there, found, strict=True)
+        seen.data |= {id: data_of(raw) for id, raw in there.items()}
         stamps |= {id: raw[:STAMP_BYTES] for id, raw in there.items()}
 
     def fetch(self, ids: Iterable[int]) -> None:
@@ -105,22 +117,30 @@ class RedisReads(RedisRows):
 
     def bodies(self, ids: Collection[int], *, result: bool = False) -> dict[int, Body]:
         """The data of jobs, or their results, by id."""
-        keys, written = self.keys, self.written.results if result else self.written.data
-        raws: dict[int, bytes | None] = {} if result else {**self.seen.data}
+        written = self.written.results if result else self.written.data
         wanted = [id for id in ids if id not in written] if written else ids
-        if unread := [id for id in wanted if id not in raws]:
-            names = [b"%019d" % id for id in dict.fromkeys(unread)]
-            (values,) = self.ask([(b"HMGET", keys.results if result else keys.data, *names)])
-            raws = raws | dict(zip(dict.fromkeys(unread), values, strict=True))
-        if large := [id for id in wanted if raws[id] == LARGE]:
-            names = [b"%019d" % id for id in large]
-            (values,) = self.ask([(b"HMGET", keys.large_results if result else keys.large_data, *names)])
-            raws = raws | dict(zip(large, values, strict=True))
-        found = read_bodies({id: raw for id in wanted if (raw := raws[id]) is not None})
+        found = read_bodies(self._results(wanted) if result else self._data(wanted))
         if not written:
             return found
         now = {id: written[id] if id in written else found.get(id) for id in ids}
         return {id: body for id, body in now.items() if body is not None}
+
+    def _results(self, ids: Collection[int]) -> dict[int, bytes]:
+        names = [b"%019d" % id for id in ids]
+        values = self.ask([(b"HMGET", self.keys.results, *names)])[0] if names else []
+        return {id: value for id, value in zip(ids, values, strict=True) if value is not None}
+
+    def _data(self, ids: Collection[int]) -> dict[int, bytes]:
+        keys, found = self.keys, self.seen.data
+        if unread := [b"%019d" % id for id in ids if id not in found]:
+            live, archived = self.ask([(b"HMGET", key, *unread) for key in (keys.jobs, keys.archive)])
+            values = zip(unread, live, archived, strict=True)
+            new = {int(id): job or ended for id, job, ended in values}
+            found = found | {id: data_of(raw) for id, raw in new.items() if raw is not None}
+        if large := [id for id in ids if found.get(id) == LARGE]:
+            (bodies,) = self.ask([(b"HMGET", keys.data, *[b"%019d" % id for id in large])])
+            found = found | {id: body or b"" for id, body in zip(large, bodies, strict=True)}
+        return {id: found[id] for id in ids if found.get(id)}
 
     # Jobs in order
 
@@ -268,7 +288,7 @@ class RedisReads(RedisRows):
         """The id of the first live job of a task, in the places that have some by the counts."""
         return find_named(self, tenant, task, mock=mock)
 
-    # Moments and turns
+    # Moments and pairs
 
     def moments(self) -> Moments:
         """When upkeep has something to do next; also prefetches what a claim needs."""
@@ -315,38 +335,33 @@ class RedisReads(RedisRows):
         return firsts
 
     def waiting(self, query: WaitingQuery) -> list[Waiting]:
-        """The pairs with READY jobs in fair order."""
-        return fairness.waiting(RedisTurns(self.ask, self.keys), query, self.rows)
-
-    def asked(self, pairs: Sequence[Pair], query: WaitingQuery) -> list[Pair]:
-        """Those of these pairs that match the query."""
-        tenants, tasks, skipped = query.tenants, query.tasks, query.skipped
-        asked = [pair for pair in pairs if tenants is None or pair[0] in tenants]
-        asked = [pair for pair in asked if tasks is None or pair[1] in tasks]
-        if query.handled and asked:
-            known = self.rows(HANDLED, [name_of(*pair) for pair in asked])
-            asked = [pair for pair in asked if name_of(*pair) in known]
-        return [pair for pair in asked if not is_skipped(pair, skipped)]
+        """The pairs with READY jobs."""
+        return ready_pairs.waiting(RedisPairs(self.ask, self.keys, self.written.counts), query, self.rows)
 
 
 class RedisView(RedisReads):
     """A view that detects whether another batch was committed between its round trips."""
 
-    tick: bytes | None
-    last_tick: bytes | None = None
+    # The mark of the last commit before the first round trip, and after the last one.
+    mark: bytes | None = None
+    last_mark: bytes | None = None
 
     def ask(self, commands: Sequence[Command]) -> list[Any]:
-        """Replies to several commands; the commit counter is read with them."""
-        if not commands or not self.trips:
-            return super().ask(commands)
-        self.trips += 1
-        *replies, self.last_tick = self.server.call_many([*commands, (b"GET", self.keys.tick)])
+        """Replies to several commands; the mark of the last commit is read with them."""
+        if not commands:
+            return []
+        mark = (b"LINDEX", self.keys.marks, 0)
+        if not self.trips:
+            self.mark, *replies = self.begin([mark, *commands])
+        else:
+            self.trips += 1
+            *replies, self.last_mark = self.server.call_many([*commands, mark])
         return replies
 
     @property
     def is_of_one_moment(self) -> bool:
         """Whether nothing was committed between its round trips."""
-        return self.trips < 2 or self.tick == self.last_tick
+        return self.trips < 2 or self.mark == self.last_mark
 
 
 class RedisHint(RedisView):
@@ -358,12 +373,12 @@ class RedisHint(RedisView):
     tables_read_along = (PAUSE, SCHEDULE, CHORE, OUTBOX)
 
     def waiting(self, query: WaitingQuery) -> list[Waiting]:
-        """The pairs with READY jobs in fair order; if there are few, simply by their last turn."""
+        """The pairs with READY jobs; if there are few, without their numbers of jobs."""
         if self._heads is None:
             self._read_heads(HEADS)
         if self.ready_pairs is None:
             return super().waiting(query)
-        return [Waiting(*pair, 1) for pair in self.asked(self.ready_pairs, query)][: max(query.limit, 0)]
+        return ready_pairs.waiting(KnownPairs(self.ready_pairs), query, self.rows)
 
 
 def _spot(job: Job) -> tuple[int, ...]:

@@ -12,7 +12,7 @@ from ...core.job import Place, State
 from ..contract import CountKey
 from .claim import give_back
 from .connection import REPAIR, RedisServer
-from .keys import STAMP_BYTES, Keys, Pair, encode_job, member, pair_of, read_job
+from .keys import STAMP_BYTES, Keys, Pair, data_of, head_of, member, pair_of, read_job, record_of
 
 # How many records are read at once.
 PAGE_ROWS = 1_000
@@ -23,9 +23,9 @@ def repair_records(server: RedisServer, keys: Keys, layout: bytes) -> int:
     count = 0
     for table, known in ((keys.jobs, _standing), (keys.archive, _ended)):
         for job_id, raw in list(_unreadable(server, table)):
-            job = salvage(job_id, raw[STAMP_BYTES:], **known(server, keys, job_id))
+            job = salvage(job_id, record_of(raw), **known(server, keys, job_id))
             stamp = raw[:STAMP_BYTES].ljust(STAMP_BYTES, b"0")
-            values = (member(job_id), raw, stamp + encode_job(job), layout)
+            values = (member(job_id), raw, head_of(stamp, job) + data_of(raw), layout)
             words = REPAIR.command([table, keys.version], *values)
             if server.call(*words):
                 count += 1

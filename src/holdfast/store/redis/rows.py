@@ -74,9 +74,7 @@ class RedisRows:
         """The first round trip, which also checks the known layout and notice."""
         self.trips = 1
         keys = self.keys
-        (self.tick, version), *replies = self.server.call_many(
-            [(b"MGET", keys.tick, keys.version), *commands]
-        )
+        version, *replies = self.server.call_many([(b"GET", keys.version), *commands])
         if version != self.known.version:
             raise VersionChanged
         return replies

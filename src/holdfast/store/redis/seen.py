@@ -21,7 +21,7 @@ class ReadSet:
         self.tables: dict[str, tuple[bytes | None, dict[str, bytes]]] = {}
         # The number of live jobs of domains whose rows were read, by the key of the row.
         self.domain_sizes: dict[str, int] = {}
-        # Stored bodies that a claim returned. They may change before the commit.
+        # The data of the jobs, as it is in their values. It may change before the commit.
         self.data: dict[int, bytes] = {}
 
 

@@ -10,7 +10,8 @@ and what a crash between any two steps leaves, is in docs/decisions/0009.
 
 import random
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from time import sleep
 from typing import Any, TypeVar
 
@@ -24,16 +25,40 @@ from ...core.errors import (
     StoreError,
     Unsettled,
 )
+from ...core.job import Job, Place
 from ...core.layout import Layout, unreadable_newer
 from ..common.clock import Clock
 from ..common.lending import lend_nothing
 from ..common.outage import RETRIED_IF_OPENED, Outages, RetryPeriod, Unreachable, unsettled
 from ..common.repair import beyond_repair
 from ..common.server_time import Time
-from ..contract import TRIES, UNCHANGED, Capabilities, Changes, ClaimQuery, Leased, ReadTxn, StoreReport, Txn
-from .connection import COMMIT, SETTLE, Command, RedisConnection, RedisSession, server_of
+from ..contract import (
+    TRIES,
+    UNCHANGED,
+    Capabilities,
+    Changes,
+    ClaimQuery,
+    Leased,
+    NewJobs,
+    ReadTxn,
+    StoreReport,
+    Txn,
+    leased_all,
+)
+from .connection import ADD, COMMIT, SETTLE, Command, server_of
 from .errors import FAULTS, ReplyError, first_line, is_lost, translated
-from .keys import Keys, new_stamp
+from .keys import (
+    INLINE_BYTES,
+    Keys,
+    Pair,
+    encode_job,
+    new_stamp,
+    pair_of,
+    plain_lease,
+    write_body,
+    written_at,
+)
+from .lease import MOST_PAIRS, find_leased, lease_command, leased_of
 from .notify import RedisListener
 from .open import LAYOUT, ServerInfo, is_replicated, open_server, waiting_commands
 from .presence import RedisPresence
@@ -45,8 +70,8 @@ from .txn import HeldJobs, RedisKeepingTxn, RedisTxn
 from .url import parse
 
 T = TypeVar("T")
-# Calls a function on a batch or a view; the second argument: whether the time is the server's.
-Attempt = Callable[[Callable[[Any], Any], bool], Any]
+# Calls a function on a batch or a view, or commits; the second argument: whether the time is the server's.
+Attempt = Callable[[Any, bool], Any]
 
 # How long a batch waits for a server that is down.
 PATIENCE_S = 30.0
@@ -54,8 +79,15 @@ PATIENCE_S = 30.0
 CONFLICT_NAP_S, LONGEST_CONFLICT_NAP_S = 0.001, 0.02
 # How often a view is started again because another batch was committed meanwhile; then it is used as it is.
 VIEW_TRIES = 5
-# A session that is idle for this long expires in the server, and a new one is started.
-SESSION_MS = 600_000
+# What `_send` returns if the reply was lost, and the commit was executed.
+DONE = b"DONE"
+# What the scripts reply if the layout or the notice has changed.
+VERSION = b"VERSION"
+# What a lease replies that must name more pairs, and how often it is sent.
+PAIRS = b"PAIRS"
+LEASE_TRIES = 3
+# If the oldest mark of a commit is not older than a lost commit by this, that commit may have had one.
+MARK_SLACK_MS = 2_000
 REPLICAS_MS = 10_000
 # How many jobs that this process wrote are cached.
 REMEMBERED = 10_000
@@ -90,6 +122,8 @@ class RedisStore:
         self._closed = False
         self._time = Time(clock)
         self._held: HeldJobs = {}
+        # The pairs with READY jobs, as last read, and those of added jobs; a few at most.
+        self._pairs: dict[Pair, None] = {}
         # The layout and the notice, as last read.
         self._known = KnownVersion(b"")
         self._layout = Layout(0, 0)
@@ -111,19 +145,115 @@ class RedisStore:
                 self._txn_type = RedisKeepingTxn if self._layout.version > LAYOUT else RedisTxn
                 self._time.note(info.now_ms)
                 if not self._was_open:
-                    self._listener.begin(info.tick)
+                    self._listener.begin(info.mark)
                 self._info, self._was_open = info, True
         return info
 
     # Batches
 
     def commit(self, changes: Changes) -> bool:
-        """Not yet: all changes are those of batches."""
-        return False
+        """Write changes for which nothing was read, in one message; in two if a job is not cached."""
+        done: bool = self._retry(self._commit_unread, changes)
+        return done
+
+    def _commit_unread(self, changes: Changes, _timed: bool) -> bool:
+        if not self._is_open():
+            return False
+        added = changes.added
+        try:
+            if len(added) == 1 and len(added[0].rows) == 1 and added[0].is_fresh:
+                job = added[0].template
+                is_ready = job.place is Place.READY and not (job.mock or job.expires_at)
+                if is_ready and job.size < INLINE_BYTES and not (changes.swapped or changes.archived):
+                    self._add(added[0], changes)
+                    return True
+            txn = self._txn_type(
+                self._server, self._keys, self.now_ms(), self._known, held=self._held, timed=False
+            )
+            self._commit(txn, changes)
+        except VersionChanged:
+            raise
+        except Conflict:
+            return False
+        return True
+
+    def _is_open(self) -> bool:
+        """Whether there is no notice, as far as is known; opens the store."""
+        if self._known.notice is not None:
+            # Perhaps it is gone.
+            self._info = None
+        if self._info is None:
+            self._open()
+        if self._presence.names:
+            self._presence.keep()
+        return self._known.notice is None
+
+    def _add(self, group: NewJobs, changes: Changes) -> None:
+        """Add a READY job."""
+        job, keys = group.template, self._keys
+        stamp = new_stamp(self.now_ms())
+        value = b"%s%s\0%s%s" % (stamp, encode_job(job), plain_lease(job), write_body(group.rows[0][1]))
+        ((count, _),) = changes.counts.items()
+        command = ADD.command(
+            (*keys.of_every_add, keys.queue(job.tenant, job.task)),
+            self._known.version,
+            b"%019d" % job.id,
+            value,
+            job.rank,
+            keys.count_field(count),
+            keys.news,
+            self._listener.messages[changes.wake],
+        )
+        self._check(self._send(command, stamp))
+        if len(self._pairs) <= MOST_PAIRS:
+            self._pairs[job.tenant, job.task] = None
 
     def lease(self, query: ClaimQuery, leased: list[Leased]) -> bool:
-        """Not yet: all claims are those of batches."""
+        """Lease plain jobs in one message, if nothing else has to be decided."""
+        for _ in range(LEASE_TRIES):
+            reply = self._retry(self._lease, (query, leased))
+            if reply != PAIRS:
+                return reply is not None
+            self._pairs = self._retry(self._read_pairs, self._keys.pairs)
         return False
+
+    def _lease(self, asked: tuple[ClaimQuery, list[Leased]], _timed: bool) -> Any:
+        query, leased = asked
+        if not self._is_open() or self._layout.version > LAYOUT:
+            return None
+        stamp = new_stamp(query.now_ms)
+        command = lease_command(self._keys, query, tuple(self._pairs), self._known.version, stamp)
+        if command is None:
+            return None
+
+        def find(*_: Any) -> list[Leased]:
+            return find_leased(self._server, self._keys, query, stamp)
+
+        reply = b""
+        try:
+            reply = self._send(command, stamp)
+            if reply == DONE:
+                leased[:] = self._retry(find, None)
+            elif reply not in (None, PAIRS, VERSION):
+                leased[:] = leased_of(reply)
+        except FAULTS:
+            # It was not executed.
+            raise
+        except BaseException:
+            if reply not in (None, PAIRS, VERSION):
+                # It was interrupted, or the replicas do not have it.
+                with suppress(*FAULTS):
+                    self._server.call(*self._settling(stamp))
+                    leased[:] = find()
+            raise
+        if reply == VERSION:
+            raise VersionChanged
+        if leased:
+            self._remember(leased_all([job for job, _ in leased], query), stamp)
+        return reply
+
+    def _read_pairs(self, key: bytes, _timed: bool) -> dict[Pair, None]:
+        return dict.fromkeys(map(pair_of, self._server.call(b"ZRANGE", key, 0, MOST_PAIRS)))
 
     def run(self, fn: Callable[[Txn], tuple[Changes, T]], *, blind: bool = False) -> T:
         """Call `fn` as one atomic batch, with the durability asked for when this returns."""
@@ -135,7 +265,7 @@ class RedisStore:
         result: T = self._retry(self._read_hint if hint else self._read_view, fn)
         return result
 
-    def _retry(self, attempt: Attempt, fn: Callable[[Any], Any]) -> Any:
+    def _retry(self, attempt: Attempt, fn: Any) -> Any:
         """Call until it succeeds or cannot succeed."""
         tries, timed = 0, self._clock is None
         patience: RetryPeriod | None = None
@@ -229,40 +359,36 @@ class RedisStore:
             raise
 
     def _commit(self, txn: RedisTxn, changes: Changes) -> None:
-        groups, keys = txn.note_last(changes), self._keys
-        stamp, connection = new_stamp(txn.now_ms), self._server.acquire()
-        try:
-            plan = txn.plan(groups, keys.sessions + connection.session.name, stamp)
-            if plan.writes:
-                news = (keys.news, self._listener.messages[changes.wake])
-                words = (*news, txn.known.version, *plan.words())
-                self._send(connection, plan.keys, words)
-            elif txn.trips > 1 or txn.seen.jobs:
-                # Check only: what was read must be consistent, and jobs unchanged.
-                words = (b"", b"", 0, b"", b"", txn.known.version, *plan.words())
-                (reply,) = self._server.send(connection, [COMMIT.command(plan.keys, *words)])
-                self._check(reply)
-            elif not txn.trips:
-                txn.begin()
-        finally:
-            self._server.release(connection)
+        groups, keys, stamp = txn.note_last(changes), self._keys, new_stamp(txn.now_ms)
+        plan = txn.plan(groups, stamp)
+        words = (txn.known.version, *plan.words())
+        if plan.writes:
+            news = (keys.news, self._listener.messages[changes.wake])
+            self._check(self._send(COMMIT.command(plan.keys, stamp, *news, *words), stamp))
+        elif txn.trips > 1 or txn.seen.jobs:
+            # Check only: what was read must be consistent, and jobs unchanged.
+            self._check(self._server.call(*COMMIT.command(plan.keys, b"", b"", b"", *words)))
+        elif not txn.trips:
+            txn.begin()
         # Committed: taken jobs must not be put back.
         txn.taken.clear()
+        if txn.ready_pairs is not None:
+            self._pairs = dict.fromkeys(txn.ready_pairs)
         if txn.written.jobs:
-            self._remember(txn, stamp)
+            self._remember(txn.written.jobs.values(), stamp)
+            for job_id, job in txn.written.jobs.items():
+                if job is None:
+                    self._held.pop(job_id, None)
         if txn.written.notice != UNCHANGED:
             notice, version = txn.written.notice, txn.known.layout + stamp.hex().encode()
             self._known = KnownVersion(version, None if notice is None else stamp + notice)
 
-    def _send(self, connection: RedisConnection, keys: list[bytes], words: tuple[Any, ...]) -> None:
-        """Send a commit; when this returns it is executed, and replicated if that was asked for."""
-        session = connection.session
-        session.number += 1
-        number = b"%d" % session.number
-        command = COMMIT.command(keys, number, session.done, SESSION_MS, *words)
-        waiting = []
+    def _send(self, command: Command, stamp: bytes) -> Any:
+        """Send a commit; the reply, or DONE if that was lost. What is done is replicated if asked for."""
+        waiting: list[Command] = []
         if self.address.durability == "replicated":
             waiting = waiting_commands(self._open(), self.address, REPLICAS_MS)
+        connection = self._server.acquire()
         try:
             reply, *waited = self._server.send(connection, [command, *waiting])
         except FAULTS as error:
@@ -270,21 +396,18 @@ class RedisStore:
                 # The reply to the commit itself: it was not executed.
                 raise
             if not is_lost(error):
-                session.done = number
                 raise self._perhaps_lost(f"replicas cannot be waited for ({first_line(error)})") from None
-            done, *waited = self._settle(session, number, waiting)
-            if not done:
+            is_done, waited = self._settle(stamp, waiting)
+            if not is_done:
                 raise
-            reply = b"DONE"
-        if reply == b"CUT":
-            # Perhaps the server lost all its data: the store is opened again, which marks it as one.
-            connection.session, self._info = RedisSession(), None
-        self._check(reply)
-        session.done = number
+            reply = DONE
+        finally:
+            self._server.release(connection)
         if waited and not is_replicated(waited[-1], self.address):
             where = " on their disks (is appendonly set there, too?)" if len(waited) > 1 else ""
             count = f"fewer than {self.address.replicas} replicas had it"
             raise self._perhaps_lost(f"{count}{where} after {REPLICAS_MS // 1000} s")
+        return reply
 
     def _perhaps_lost(self, reason: str) -> Unsettled:
         """The error of a commit that was executed, and may not be replicated."""
@@ -295,40 +418,47 @@ class RedisStore:
 
     def _check(self, reply: bytes) -> None:
         """Raise `Conflict` if the reply of a commit names something that has changed."""
-        if reply in (b"OK", b"DONE"):
+        if reply in (b"OK", DONE):
             return
-        if reply == b"VERSION":
+        if reply == VERSION:
             raise VersionChanged
         text = reply.decode(errors="replace").rpartition("}:")[2][:80]
-        raise Conflict("the session was forgotten" if reply == b"CUT" else f"{text} has changed")
+        raise Conflict(f"{text} has changed")
 
-    def _settle(self, session: RedisSession, number: bytes, waiting: list[Command]) -> list[Any]:
+    def _settle(self, stamp: bytes, waiting: list[Command]) -> tuple[bool, list[Any]]:
         """Settle whether a commit without a reply was executed (else it never will be) and replicated."""
         period = RetryPeriod(self._outages, self._patience_s)
-        settle = SETTLE.command([self._keys.sessions + session.name], number, SESSION_MS)
+        settle = self._settling(stamp)
         while not self._closed:
             try:
                 self._drop()
-                replies = self._server.call_many([settle, *waiting])
+                (is_done, oldest), *waited = self._server.call_many([settle, *waiting])
                 self._outages.log_recovery()
-                return replies
             except (*FAULTS, StoreError) as error:
                 # The server is still down.
                 fault = error if isinstance(error, StoreError) else translated(error, self.address)
-                if not period.sleep_if_time_is_left(fault):
-                    break
+                if period.sleep_if_time_is_left(fault):
+                    continue
+                break
+            if not is_done and oldest and written_at(oldest) > written_at(stamp) - MARK_SLACK_MS:
+                break
+            return bool(is_done), waited
         raise unsettled(self.address.shown)
 
-    def _remember(self, txn: RedisTxn, stamp: bytes) -> None:
+    def _settling(self, stamp: bytes) -> Command:
+        keys = self._keys
+        return SETTLE.command([keys.marks, keys.version], stamp, new_stamp(written_at(stamp)).hex())
+
+    def _remember(self, jobs: Iterable[Job | None], stamp: bytes) -> None:
         """Cache the jobs that this process wrote; a commit that uses a stale one fails."""
         held = self._held
         if len(held) > REMEMBERED:
             held = self._held = {}
-        for job_id, job in txn.written.jobs.items():
+        for job in jobs:
             if job is not None and job.owner:
-                held[job_id] = (stamp, job)
-            elif job_id in held:
-                held.pop(job_id, None)
+                held[job.id] = (stamp, job)
+            elif job is not None and job.id in held:
+                held.pop(job.id, None)
 
     def _give_back(self, txn: RedisTxn, error: BaseException) -> None:
         try:

@@ -16,20 +16,17 @@ from ...core.job import Job, Place
 from ...core.jump import Jump
 from ...core.kinds import DOMAIN
 from ...core.layout import keep_rows, unmovable
-from .. import fairness
 from ..contract import (
     UNCHANGED,
     Changes,
     ClaimQuery,
     CountKey,
     NewJobs,
-    Waiting,
-    WaitingQuery,
     leased_all,
 )
 from .claim import give_back, take
 from .connection import RedisServer
-from .keys import STAMP_BYTES, Keys, Pair, member
+from .keys import STAMP_BYTES, Keys, member
 from .plan import CommitPlan, KeepingPlan
 from .reads import RedisReads
 from .rows import KnownVersion
@@ -61,8 +58,6 @@ class RedisTxn(RedisReads):
         self.taken: set[int] = set()
         self.unanswered_ms = 0
         self._misplaced: list[int] = []
-        # The pairs of claimed jobs.
-        self._served: list[Pair] = []
 
     # Reading
 
@@ -73,13 +68,6 @@ class RedisTxn(RedisReads):
             return super().first(place, up_to, limit)
         finally:
             self._repairs = False
-
-    def waiting(self, query: WaitingQuery) -> list[Waiting]:
-        """The pairs with READY jobs; at the end those that have lost theirs to claims of this batch."""
-        found = super().waiting(query)
-        known = {(one.tenant, one.task) for one in found}
-        claimed = [pair for pair in dict.fromkeys(self._served) if pair not in known]
-        return [*found, *[Waiting(*pair, 1) for pair in self.asked(claimed, query)]][: max(query.limit, 0)]
 
     def note_misplaced(self, job_id: int) -> None:
         """Note a job that a claim took out of READY, and whose record was never written."""
@@ -93,8 +81,6 @@ class RedisTxn(RedisReads):
         if jobs:
             self.written.jobs |= {job.id: job for job in leased_all(jobs, query)}
             self._orders = None
-            pairs = {(job.tenant, job.task) for job in jobs}
-            self._served += pairs if len(pairs) == 1 else fairness.served(jobs, query, 0).pairs
         return jobs
 
     # Writing
@@ -213,32 +199,31 @@ class RedisTxn(RedisReads):
                 return False
         return True
 
-    def plan(self, groups: Sequence[NewJobs], session: bytes, stamp: bytes) -> CommitPlan:
+    def plan(self, groups: Sequence[NewJobs], stamp: bytes) -> CommitPlan:
         """The plan of the commit."""
-        plan, seen, written = self._new_plan(session, stamp), self.seen, self.written
+        plan, seen, written = self._new_plan(stamp), self.seen, self.written
         plan.check(seen, self._new_domains() if written.rows else {})
         for group in groups:
             plan.add(group)
         if self.taken:
             self._settle_taken(plan)
+        if written.archive:
+            # Before the live records go, which have the data.
+            plan.archive(written.archive, written.data)
         if written.jobs:
             plan.move(written, seen)
-        if written.archive:
-            plan.archive(written.archive)
         if written.data or written.results:
-            plan.put_bodies(written.data, written.results)
+            plan.put_bodies(written)
         if written.counts or written.tallies:
             plan.count(written.counts, written.tallies)
         if written.rows:
             plan.put_rows(written.rows, written.dues)
         if written.notice != UNCHANGED:
             plan.put_notice(written.notice, self.known.layout + stamp.hex().encode())
-        if self._served:
-            plan.serve(self._served)
         return plan
 
-    def _new_plan(self, session: bytes, stamp: bytes) -> CommitPlan:
-        return CommitPlan(self.keys, session, stamp)
+    def _new_plan(self, stamp: bytes) -> CommitPlan:
+        return CommitPlan(self.keys, stamp)
 
     def _new_domains(self) -> dict[str, int]:
         """The domains that get a row, and their numbers of jobs when these were counted.
@@ -292,14 +277,14 @@ class RedisKeepingTxn(RedisTxn):
             raise unmovable()
         super()._write(replace(changes, rows=keep_rows(changes.rows, self.rows)))
 
-    def _new_plan(self, session: bytes, stamp: bytes) -> CommitPlan:
+    def _new_plan(self, stamp: bytes) -> CommitPlan:
         stamps = self.seen.stamps
         ids = [id for id in self.written.jobs if id in stamps]
         raws = self.ask([(b"HMGET", self.keys.jobs, *map(member, ids))])[0] if ids else []
         before = {id: raw or b"" for id, raw in zip(ids, raws, strict=True)}
         if any(raw[:STAMP_BYTES] != stamps[id] for id, raw in before.items()):
             raise Conflict("a job has changed")
-        return KeepingPlan(self.keys, session, stamp, before)
+        return KeepingPlan(self.keys, stamp, before)
 
 
 def _added(one: Mapping[CountKey, int], other: Mapping[CountKey, int]) -> dict[CountKey, int]:

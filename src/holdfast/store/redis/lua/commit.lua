@@ -2,18 +2,19 @@
 --
 -- This script contains no rules: the plan tells what to compare and what to write.
 --
--- KEYS  1 session        string   the number of the last commit of the session
---       2 tick           string   counts commits, for processes that poll for changes
---       3 versions       hash     table ▸ the stamp of the last commit that changed it
---       4 turn           string   the number of the last turn
---       5 pairs  6 turn_tenants  7 rest_tenants  8 rest_pairs     see pairs.lua
---       9 version        string   the layout of the store and the stamp of its notice
---      10 …              all other keys of the plan, which names them by position
--- ARGV  1 number, "": only check  2 the number before, "" for none  3 how long the session is kept, ms
---       4 channel  5 the message to publish there at the end, "": none  6 the version that the batch knows
---       7 the plan (MessagePack): the number of columns, the length of each, then operations of four numbers: an
+-- Begins with done.lua.
+--
+-- KEYS  1 marks     list     the stamps of the last commits, the latest first
+--       2 version   string   the layout of the store and the stamp of its notice
+--       3 versions  hash     table ▸ the stamp of the last commit that changed it
+--       4 pairs     sorted   the pairs with READY jobs
+--       5 jobs      hash     id ▸ stamp, record, data
+--       6 …         all other keys of the plan, which names them by position
+-- ARGV  1 the stamp, "": only check  2 channel  3 the message to publish there at the end, "": none
+--       4 the version that the batch knows
+--       5 the plan (MessagePack): the number of columns, the length of each, then operations of four numbers: an
 --         operation code, the position of a key, and two columns (0: none). Checks come first
---       8 … the values of all columns
+--       6 … the values of all columns
 --
 --   1 begins  fields stamps   values of a hash begin with these     2 absent  fields  there are no such values
 --   3 size    count           a sorted set has this many members
@@ -21,43 +22,27 @@
 --   6 HDEL  7 ZREM  values    the command with these values
 --   8 count   fields differences   add to counts; a count of zero is deleted
 --   9 table   name stamp           the rows of a table were changed
---  10 ready   names tasks          the queue of a pair was changed: pair, tenant, task. `tasks` is not a column but
---                                  the position of the tenant's tasks; the mock queue is the key after that
---  11 served  names                a pair had its turn: pair, tenant, task; the key is that of its tenant's tasks
---  12 sweep   limits               forget pairs: how often, in turns; not served for how many turns; how many at
---                                  once; the number of turns in this batch
---  13 set     value                the value of a string
+--  10 set     value                the value of a string
+--  11 keep    ids heads            values of jobs, with the data that they have; the key is `jobs` or `archive`
+--  12 data    ids bodies           the data in values of jobs; the key is `archive`, for those that are not live
 --
--- Replies  OK · DONE: it was committed before · CUT: the session was closed by settle.lua
---          VERSION: the layout or the notice has changed · or what else has changed
+-- Replies  OK · VERSION: the layout or the notice has changed · or what else has changed
 
 -- `unpack` of Lua returns at most this many values.
 local MOST = 4000
 
-local number = ARGV[1]
--- One call: the second costs as much as all the rest of this check.
-local stored = redis.call('MGET', KEYS[1], KEYS[9])
-if number ~= '' then
-  local done = stored[1] or ''
-  if done == number then
-    return 'DONE'
-  elseif done ~= ARGV[2] then
-    return 'CUT'
-  end
-end
-if stored[2] ~= ARGV[6] then
+local call, stamp = redis.call, ARGV[1]
+if call('GET', KEYS[2]) ~= ARGV[4] then
   return 'VERSION'
 end
 
 -- For each column: the position before its first value, and its length.
-local plan = cmsgpack.unpack(ARGV[7])
-local columns, before, size, last = plan[1], {}, {}, 7
+local plan = cmsgpack.unpack(ARGV[5])
+local columns, before, size, last = plan[1], {}, {}, 5
 for n = 1, columns do
   before[n], size[n] = last, plan[n + 1]
   last = last + plan[n + 1]
 end
-
-local call = redis.call
 
 local function word(column, n)
   return ARGV[before[column] + n]
@@ -91,6 +76,9 @@ local function paired(command, key, a, b)
   end
 end
 
+-- The values of jobs that were read.
+local known = {}
+
 -- The first of these fields whose value does not begin with its stamp (`b`) or, without stamps, exists.
 local function changed_field(key, a, b)
   if size[a] == 1 and not b then
@@ -100,18 +88,39 @@ local function changed_field(key, a, b)
     local to = math.min(from + MOST - 1, size[a])
     local values = call('HMGET', key, unpack(ARGV, before[a] + from, before[a] + to))
     for n = from, to do
-      local value, stamp = values[n - from + 1], b and word(b, n)
-      if not b and value or b and not (value and string.sub(value, 1, #stamp) == stamp) then
+      local value, first = values[n - from + 1], b and word(b, n)
+      if not b and value or b and not (value and string.sub(value, 1, #first) == first) then
         return key .. ' ' .. word(a, n)
+      end
+      if key == KEYS[5] then
+        known[word(a, n)] = value
       end
     end
   end
 end
 
-local function count(key, a, b)
+-- The position after the record in the value of a job.
+local function behind(value)
+  return (string.find(value, '\0', 13, true) or #value) + 1
+end
+
+local function keep(key, a, b)
   for n = 1, size[a] do
-    if call('HINCRBY', key, word(a, n), word(b, n)) == 0 then
-      call('HDEL', key, word(a, n))
+    local id = word(a, n)
+    local value = known[id] or call('HGET', KEYS[5], id) or ''
+    call('HSET', key, id, word(b, n) .. string.match(value, '^%d*(.*)', behind(value)))
+  end
+end
+
+local function put_data(archive, a, b)
+  for n = 1, size[a] do
+    local id = word(a, n)
+    for _, key in ipairs({KEYS[5], archive}) do
+      local value = call('HGET', key, id)
+      if value then
+        local at = behind(value)
+        call('HSET', key, id, string.sub(value, 1, at - 1) .. string.match(value, '^%d*', at) .. word(b, n))
+      end
     end
   end
 end
@@ -121,37 +130,6 @@ local function note_table(key, a, b)
     call('HSET', KEYS[3], word(a, 1), word(b, 1))
   else
     call('HDEL', KEYS[3], word(a, 1))
-  end
-end
-
-local function note_ready(key, a, tasks)
-  local pair, tenant, task = word(a, 1), word(a, 2), word(a, 3)
-  follow(key, KEYS[tasks + 1], KEYS[tasks], pair, tenant, task, KEYS[5], KEYS[6], KEYS[7], KEYS[8])
-end
-
-local function serve(key, a)
-  local pair, tenant, task = word(a, 1), word(a, 2), word(a, 3)
-  local turn = call('INCR', KEYS[4])
-  if call('ZSCORE', key, task) then
-    call('ZADD', key, turn, task)
-    call('ZADD', KEYS[5], turn, pair)
-  else
-    call('ZADD', KEYS[8], turn, pair)
-  end
-  call('ZADD', call('ZSCORE', KEYS[6], tenant) and KEYS[6] or KEYS[7], turn, tenant)
-end
-
-local function sweep(a)
-  local every, remembered, at_once = tonumber(word(a, 1)), tonumber(word(a, 2)), word(a, 3)
-  local turn = tonumber(call('GET', KEYS[4]))
-  if math.floor((turn - tonumber(word(a, 4))) / every) == math.floor(turn / every) then
-    return
-  end
-  for key = 7, 8 do
-    local old = call('ZRANGEBYSCORE', KEYS[key], '-inf', '(' .. turn - remembered, 'LIMIT', 0, at_once)
-    if #old > 0 then
-      call('ZREM', KEYS[key], unpack(old))
-    end
   end
 end
 
@@ -172,26 +150,21 @@ for at = columns + 2, #plan, 4 do
   elseif verb <= 7 then
     listed(verb == 6 and 'HDEL' or 'ZREM', key, a)
   elseif verb == 8 then
-    count(key, a, b)
+    for n = 1, size[a] do
+      count(key, KEYS[4], word(a, n), word(b, n))
+    end
   elseif verb == 9 then
     note_table(key, a, b)
   elseif verb == 10 then
-    note_ready(key, a, b)
-  elseif verb == 11 then
-    serve(key, a)
-  elseif verb == 12 then
-    sweep(a)
-  else
     call('SET', key, word(a, 1))
+  elseif verb == 11 then
+    keep(key, a, b)
+  else
+    put_data(key, a, b)
   end
 end
 
-if number ~= '' then
-  call('SET', KEYS[1], number, 'PX', ARGV[3])
-  call('INCR', KEYS[2])
-  if ARGV[5] ~= '' then
-    -- Only a hint: without the right to publish, the commit is still valid.
-    redis.pcall('PUBLISH', ARGV[4], ARGV[5])
-  end
+if stamp ~= '' then
+  done(KEYS[1], stamp, ARGV[2], ARGV[3])
 end
 return 'OK'

@@ -1,13 +1,19 @@
--- settle: find out whether a commit was applied; if not, make sure that it never will be.
+-- settle: find out whether a commit was executed; if not, make sure that it never will be.
 --
--- KEYS  1 session  string   the number of the last commit of the session
--- ARGV  1 number  2 how long the session is kept, ms
+-- Begins with done.lua.
 --
--- A commit that arrives later finds the session closed, and does nothing. The script writes in both cases, because WAIT
+-- KEYS  1 marks    list     the stamps of the last commits, the latest first
+--       2 version  string   the layout of the store and the stamp of its notice
+-- ARGV  1 the stamp of the commit  2 a new stamp
+--
+-- Replies  1: it was executed, or else 0 · the oldest mark, if there may have been older ones
+--
+-- A commit that arrives later finds another version, and does nothing. The script writes in both cases, because WAIT
 -- waits for the last write of this connection, and so also for the commit before it.
-if redis.call('GET', KEYS[1]) == ARGV[1] then
-  redis.call('PEXPIRE', KEYS[1], ARGV[2])
-  return 1
+local version = redis.call('GET', KEYS[2])
+if not version then
+  return {0, false}
 end
-redis.call('SET', KEYS[1], 'cut', 'PX', ARGV[2])
-return 0
+redis.call('SET', KEYS[2], string.match(version, '^.* ') .. ARGV[2])
+local oldest = redis.call('LLEN', KEYS[1]) >= MARKS and redis.call('LINDEX', KEYS[1], -1)
+return {redis.call('LPOS', KEYS[1], ARGV[1]) and 1 or 0, oldest}
