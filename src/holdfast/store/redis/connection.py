@@ -14,6 +14,7 @@ import hashlib
 import os
 import socket
 import ssl
+import struct
 from binascii import crc_hqx
 from collections.abc import Sequence
 from pathlib import Path
@@ -82,7 +83,10 @@ class RedisConnection:
             enable_keepalive(self.socket.fileno())
             if address.tls:
                 self.socket = _wrap(self.socket, address, node[0])
-            self.socket.settimeout(ANSWER_S)
+            # Not `settimeout`, which asks the system before each call whether the socket is ready.
+            self.socket.settimeout(None)
+            for option in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):
+                self.socket.setsockopt(socket.SOL_SOCKET, option, struct.pack("ll", int(ANSWER_S), 0))
             self._log_in(address)
         except BaseException:
             self.close()
@@ -115,7 +119,10 @@ class RedisConnection:
                     return replies
 
     def _received(self) -> bytes:
-        data = self.socket.recv(RECEIVED_BYTES)
+        try:
+            data = self.socket.recv(RECEIVED_BYTES)
+        except BlockingIOError:
+            raise TimeoutError("timed out") from None
         if not data:
             raise ConnectionResetError("the server closed the connection")
         return data
@@ -126,7 +133,7 @@ class RedisConnection:
         try:
             while True:
                 self._reader.feed(self._received())
-        except (BlockingIOError, ssl.SSLWantReadError):
+        except (TimeoutError, ssl.SSLWantReadError):
             pass
         replies = []
         while (reply := self._reader.gets()) is not False:
