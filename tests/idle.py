@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable
 
-from holdfast.engine import upkeep
+from holdfast.core import bounds
 from holdfast.engine.committer import Committer
 from holdfast.engine.store_connection import StoreConnection
 from holdfast.queue.queue import Queue
@@ -11,7 +11,7 @@ from holdfast.queue.queue import Queue
 MOST_A_MINUTE = 20
 SECONDS = 15.0
 # By then upkeep has come by for the last time for long, and looks have become seldom.
-SETTLED_S = upkeep.PERIOD_MS / 1000 + 4.0
+SETTLED_S = bounds.UPKEEP_PERIOD_MS / 1000 + 4.0
 # A process that only waits.
 WAITS = "import holdfast, sys; holdfast.connect(sys.argv[1]).next(['nothing'], wait=600)"
 

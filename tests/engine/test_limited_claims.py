@@ -2,9 +2,9 @@
 
 import pytest
 
+from holdfast.core import bounds
 from holdfast.core import commands as c
 from holdfast.core.limits import Limit
-from holdfast.engine import upkeep
 from holdfast.engine.committer import Committer
 from holdfast.engine.engine import Engine
 from holdfast.engine.ticket import Ticket
@@ -31,7 +31,7 @@ class Noting(Engine):
 
 @pytest.fixture
 def engine(tmp_path, monkeypatch):
-    monkeypatch.setattr(upkeep, "PERIOD_MS", 3_600_000)
+    monkeypatch.setattr(bounds, "UPKEEP_PERIOD_MS", 3_600_000)
     return Noting(SqliteStore(str(tmp_path / "jobs.db")))
 
 

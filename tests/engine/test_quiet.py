@@ -6,6 +6,7 @@ import threading
 import msgspec
 import pytest
 
+from holdfast.core import bounds
 from holdfast.core import commands as c
 from holdfast.core.kinds import CHORE, OUTBOX, name_of
 from holdfast.core.limits import Limit
@@ -77,8 +78,8 @@ def test_while_jobs_come_and_go_it_comes_soon_and_then_seldom_again(clock):
     engine.execute([CLAIM])
 
     work_one(engine)
-    assert ahead_ms(engine, clock) == upkeep.PERIOD_MS
-    clock.advance(upkeep.PERIOD_MS)
+    assert ahead_ms(engine, clock) == bounds.UPKEEP_PERIOD_MS
+    clock.advance(bounds.UPKEEP_PERIOD_MS)
     engine.execute([CLAIM])
 
     assert ahead_ms(engine, clock) == upkeep.QUIET_MS
@@ -99,7 +100,7 @@ def test_others_who_work_do_not_make_it_busy(clock):
 
 @pytest.mark.parametrize(
     ("retention_ms", "most_ms"),
-    [(MINUTE_MS, upkeep.PERIOD_MS), (20 * MINUTE_MS, 2 * MINUTE_MS), (DAY_MS, upkeep.QUIET_MS)],
+    [(MINUTE_MS, bounds.UPKEEP_PERIOD_MS), (20 * MINUTE_MS, 2 * MINUTE_MS), (DAY_MS, upkeep.QUIET_MS)],
 )
 def test_a_short_archive_is_tidied_in_time(clock, retention_ms, most_ms):
     """A tenth of what it keeps is as late as it gets."""
@@ -251,8 +252,8 @@ def test_a_letter_that_nobody_has_delivered_is_looked_after_soon(clock):
     engine = engine_on(store, shard_info=shard)
     engine.execute([CLAIM])
 
-    assert found.upkeep_ms == clock() + upkeep.PERIOD_MS
-    assert ahead_ms(engine, clock) == upkeep.PERIOD_MS
+    assert found.upkeep_ms == clock() + bounds.UPKEEP_PERIOD_MS
+    assert ahead_ms(engine, clock) == bounds.UPKEEP_PERIOD_MS
     assert store.read(lambda txn: read_claim_hint(txn, [CLAIM])).upkeep_ms is None
 
 

@@ -7,6 +7,7 @@ from typing import TypeVar
 
 import pytest
 
+from holdfast.core import bounds
 from holdfast.engine import upkeep
 from holdfast.engine.committer import Committer
 from holdfast.engine.store_connection import StoreConnection
@@ -82,7 +83,7 @@ class Waiter:
 @pytest.fixture(autouse=True)
 def no_upkeep(monkeypatch) -> None:
     """But for the first: it would write now and then on a machine that is slow, and find what is due."""
-    monkeypatch.setattr(upkeep, "PERIOD_MS", 3_600_000)
+    monkeypatch.setattr(bounds, "UPKEEP_PERIOD_MS", 3_600_000)
     monkeypatch.setattr(upkeep, "QUIET_MS", 3_600_000)
 
 

@@ -40,14 +40,17 @@ STANDS_ON = FLOORS | {"__init__": FLOORS["work"] + 1, "__main__": FLOORS["cli"] 
 
 # Where a function may import: `connect`, so that SQLite users need no PostgreSQL driver; the choice of a
 # SQLite library, and SQL over jobs, so that nobody needs apsw who has not asked for it; the commands and the
-# public names, so that `holdfast --help` is there at once; the queue, so that who only adds needs no asyncio;
-# `serve`, for the libraries of its servers; the runner of handlers, for those over HTTP.
+# public names, so that `holdfast --help` is there at once; the queue and the engine, so that who only adds
+# needs no asyncio and no batches; `serve`, for the libraries of its servers; the runner of handlers, for
+# those over HTTP.
 LAZY = (
     "queue/connect.py",
     "queue/queue.py",
     "engine/store_connection.py",
+    "engine/engine.py",
     "engine/makers.py",
     "engine/queries.py",
+    "engine/waiter.py",
     "store/sqlite/drivers.py",
     "serve/app.py",
     "work/runners/runner.py",

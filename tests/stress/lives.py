@@ -3,6 +3,7 @@
 import time
 
 import holdfast
+from holdfast.core import bounds
 from holdfast.engine import sysid, upkeep, waiter
 from holdfast.store.sqlite import store as sqlite
 
@@ -43,7 +44,7 @@ def wait_for_nothing(post: Post, *, path: str) -> None:
     """Wait for jobs of a task that nobody adds, until killed. Its number runs out meanwhile."""
     sysid.SYSID_LEASE_MS = LEASE_MS  # type: ignore[attr-defined]
     sysid.RENEW_MS = LEASE_MS // 3
-    upkeep.PERIOD_MS = upkeep.QUIET_MS = LEASE_MS // 2
+    bounds.UPKEEP_PERIOD_MS = upkeep.QUIET_MS = LEASE_MS // 2
     queue = holdfast.connect(path)
     queue.add("unknown")
     assert queue.next(["nothing"], wait=0.2) is None

@@ -158,6 +158,8 @@ LARGE_READS = 2
 
 # How much one round of upkeep does in a transaction, before other writers get their turn.
 UPKEEP_JOBS = 500
+# How often a process that claims runs the rest of upkeep while jobs come and go.
+UPKEEP_PERIOD_MS = 10_000
 
 # The index of a consumer is a signed 64-bit integer, as in the stores.
 MAX_INDEX = (1 << 63) - 1

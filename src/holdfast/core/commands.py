@@ -6,7 +6,7 @@ that it changed nothing. If a command about one job names a `tenant`, jobs of ot
 """
 
 from collections.abc import Iterator
-from typing import Literal
+from typing import ClassVar, Literal
 
 from msgspec.structs import replace
 
@@ -78,6 +78,8 @@ class NewJob(Record, frozen=True, kw_only=True):
 
 class Command(Record, frozen=True, kw_only=True, tag=True):
     """The base class of all commands. The class name identifies the type in messages to other processes."""
+
+    is_query: ClassVar = False
 
 
 class Add(Command, frozen=True, kw_only=True):

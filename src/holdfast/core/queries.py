@@ -7,7 +7,7 @@ found. `redacted`: data is replied without its secrets (`core.redaction`).
 """
 
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 from msgspec.structs import replace
 
@@ -51,6 +51,8 @@ class JobFilter(NamedTuple):
 
 class Query(Record, frozen=True, kw_only=True, tag=True):
     """The base class of all queries. The class name identifies the type in messages to other processes."""
+
+    is_query: ClassVar = True
 
 
 class PagedQuery(Query, frozen=True, kw_only=True):

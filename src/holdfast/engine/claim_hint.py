@@ -7,8 +7,8 @@ delay a job.
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from ..core import bounds, rank
 from ..core import commands as c
-from ..core import rank
 from ..core.glob import matches
 from ..core.job import Place
 from ..core.kinds import CHORE, OUTBOX, SCHEDULE
@@ -55,7 +55,7 @@ def _upkeep_at(txn: ReadTxn, shard_info: ShardInfo) -> int | None:
     moments = [fires_at(raw) for raw in txn.rows(SCHEDULE).values()]
     if not shard_info.is_only_store and txn.rows(OUTBOX):
         # The process that wrote it delivers it; if that has crashed, upkeep does.
-        moments.append(txn.now_ms + upkeep.PERIOD_MS)
+        moments.append(txn.now_ms + bounds.UPKEEP_PERIOD_MS)
     return min((moment for moment in moments if moment is not None), default=None)
 
 

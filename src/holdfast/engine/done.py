@@ -1,14 +1,16 @@
 """The result of a transaction."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from ..core.job import Job
 from ..core.unique import UniqueKey
 from ..store.contract import NewJobs
-from .batch.holders import Freed
+
+if TYPE_CHECKING:
+    from .batch.holders import Freed
 
 
 class Done(msgspec.Struct, kw_only=True, eq=False):
@@ -27,7 +29,7 @@ class Done(msgspec.Struct, kw_only=True, eq=False):
     # Outbox messages to deliver to other shards, by name.
     outbox: dict[str, bytes] = {}
     # Unique keys of other shards that jobs ended here have freed.
-    freed: dict[UniqueKey, Freed] = {}
+    freed: "dict[UniqueKey, Freed]" = {}
     # What the engine caches after the commit.
     next_upkeep_ms: int | None = None
     upkept_ms: int | None = None

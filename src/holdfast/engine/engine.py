@@ -8,78 +8,40 @@ has promoted due jobs; a write before the last one is needed where a claim or a 
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from contextvars import copy_context
+from functools import cache
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from msgspec.structs import replace
 
+from ..core import bounds
 from ..core import commands as c
-from ..core import kinds, rank
-from ..core.defaults import Defaults
-from ..core.errors import Conflict, HoldfastError, Stopped, StoreError
-from ..core.handler import Handler
-from ..core.indexed import LogMark, Mark
-from ..core.job import Job, Place
-from ..core.kinds import DOMAIN
-from ..core.layout import ROW_RECORDS
-from ..core.limits import Domain, Limit
+from ..core.errors import Conflict, Stopped, StoreError
 from ..core.moving import check_open
-from ..core.notes import JobLog, StepResult
 from ..core.queries import Query
-from ..core.token import Token
-from ..core.unique import Unique
-from ..core.worker import Worker
 from ..store.common.clock import monotonic_s
-from ..store.common.pointers import Pointer
+from ..store.common.interrupts import import_all
 from ..store.contract import Changes, Leased, ReadTxn, Store, Txn
-from . import joblog, plain, upkeep
-from .batch.batch import Batch
+from . import joblog, plain
 from .batch.task_defaults import FRESH_MS, KnownDefaults
-from .claim_hint import ClaimHint, read_claim_hint
-from .commands.adding import insert_scheduled, is_free
-from .commands.chores import Chore
-from .commands.claims import claim
-from .commands.governing import get_retention, put_retention
-from .commands.handlers import HandlerHead
-from .commands.outbox import OutboxMessage
-from .commands.requests import RequestNote
-from .commands.schedules import Kept
-from .commands.verbs import VERBS, JobRef
 from .done import Done
-from .queries import QUERIES, STORE_QUERIES
-from .records import Patterns
 from .shard_info import UNSHARDED, ShardInfo
-from .sysid import RENEW_MS, IdMaker, IdSource, OutOfNumbers, StopPeriod, Sysid
+from .sysid import RENEW_MS, IdMaker, IdSource, OutOfNumbers, StopPeriod
 
 if TYPE_CHECKING:
+    from .batch.batch import Batch
+    from .claim_hint import ClaimHint
     from .metrics import CommitMeter
 
 T = TypeVar("T")
 CLAIMING = (c.Claim, c.Upkeep)
-# Of the rows of these tables, a process of an older version keeps the fields that it does not know.
-ROW_RECORDS.update(
-    {
-        kinds.UNIQUE: Unique,
-        kinds.DOMAIN: Domain,
-        kinds.LIMIT: Limit,
-        kinds.PATTERNS: Patterns,
-        kinds.SCHEDULE: Kept,
-        kinds.SYSID: Sysid,
-        kinds.WORKER: Worker,
-        kinds.TOKEN: Token,
-        kinds.REQUEST: RequestNote,
-        kinds.TASK: Defaults,
-        kinds.HANDLER: HandlerHead,
-        kinds.HANDLER_VERSION: Handler,
-        kinds.STEPS: StepResult,
-        kinds.JOB_LOG: JobLog,
-        kinds.CHORE: Chore,
-        kinds.PROGRESS: Mark,
-        kinds.LOG: LogMark,
-        kinds.POINTER: Pointer,
-        kinds.OUTBOX: OutboxMessage,
-    }
-)
+# What a plain add does not need is imported where it is used: many processes do nothing else.
+BATCHES, READS = ("claim_hint", "transaction", "upkeep"), ("queries",)
+
+
+@cache
+def _import(modules: tuple[str, ...]) -> None:
+    """Import modules of this package first, so that an import in a function only looks them up."""
+    import_all([f"{__package__}.{name}" for name in modules])
 
 
 class Engine:
@@ -135,7 +97,7 @@ class Engine:
             return len(commands) == 1 and self._lease(commands[0], done)
         now_ms = self.store.now_ms()
         if plain.are_adds(commands):
-            made = plain.changes_of_adds(commands, self.ids, self.shard_info.slots, now_ms)
+            made = plain.changes_of_adds(commands, self.ids, self.ids.held, self.shard_info.slots, now_ms)
             if made is None:
                 return False
             changes, done.replies = made
@@ -194,6 +156,10 @@ class Engine:
     def _run_batch(self, commands: Sequence[c.Command], done: Done) -> None:
         """Run commands as one transaction that reads what they need."""
         attempts, maker, claims = 0, None, False
+        are_adds = self._retention_wanted is None and plain.are_adds(commands)
+        if not are_adds:
+            # Not while other writers wait.
+            _import(BATCHES)
         for command in commands:
             claims = claims or type(command) in CLAIMING
 
@@ -205,6 +171,8 @@ class Engine:
                 done.reset()
             attempts += 1
             maker = IdMaker(self.ids, txn, self.shard_info.slots)
+            if are_adds and attempts == 1 and (changes := self._changes_of_adds(maker, commands, done, txn)):
+                return changes, None
             # The records that holders send are trusted once: the swap fails if they are out of date.
             return self._transact(txn, maker, commands, done, claims=claims, trust=attempts == 1), None
 
@@ -227,10 +195,25 @@ class Engine:
             self.ids.adopt(maker)
         self._committed(done)
 
+    def _changes_of_adds(
+        self, maker: IdMaker, commands: Sequence[c.Command], done: Done, txn: Txn
+    ) -> Changes | None:
+        """What plain adds write, with the lease of the sysid if that is taken or renewed; else None."""
+        maker.owner()
+        made = plain.changes_of_adds(commands, self.ids, maker.held, self.shard_info.slots, txn.now_ms)
+        if made is None:
+            return None
+        changes, done.replies = made
+        done.now_ms, done.woke, done.added = txn.now_ms, True, changes.added
+        return replace(changes, rows=maker.rows)
+
     def _is_blind(self, commands: Sequence[c.Command]) -> bool:
         """Whether a batch most likely needs no read."""
         if self.ids.held is None or self._retention_wanted is not None:
             return False
+        _import(BATCHES)
+        from .commands.adding import is_free
+
         ends = False
         for command in commands:
             if type(command) is c.Add:
@@ -250,8 +233,11 @@ class Engine:
         # A job that ends is archived if the retention says so.
         return not ends or (self._retention_ms is not None and self._is_fresh(self.store.now_ms()))
 
-    def claim_hint(self, commands: Sequence[c.Command]) -> ClaimHint:
+    def claim_hint(self, commands: Sequence[c.Command]) -> "ClaimHint":
         """Read whether waiting claims may find a job; see `read_claim_hint`."""
+        _import(BATCHES)
+        from .claim_hint import read_claim_hint
+
         found = self.read(lambda txn: read_claim_hint(txn, commands, self.shard_info), hint=True)
         if found.is_upkeep_due:
             self.next_upkeep_ms = 0
@@ -261,6 +247,8 @@ class Engine:
 
     def execute_in(self, connection: Any, command: c.Command) -> Any:
         """Run one command inside the caller's own transaction, which the caller commits or rolls back."""
+        _import(BATCHES)
+        from .commands.adding import insert_scheduled
 
         def fn(txn: Txn) -> tuple[Changes, Any]:
             check_open(txn.notice(), writes=True)
@@ -295,6 +283,7 @@ class Engine:
         """Run one command inside the caller's asyncio transaction, if the store supports that."""
         import asyncio
         from concurrent.futures import ThreadPoolExecutor
+        from contextvars import copy_context
 
         lent = await self.store.lend(connection)
         # A thread of its own: all threads of a shared pool could wait for locks of a transaction whose next
@@ -326,6 +315,9 @@ class Engine:
 
     def query(self, query: Query) -> Any:
         """Run a query on one consistent snapshot; returns its reply."""
+        _import(READS)
+        from .queries import QUERIES, STORE_QUERIES
+
         if (ask := STORE_QUERIES.get(type(query))) is not None:
             return ask(self.store)
         execute = QUERIES[type(query)]
@@ -353,7 +345,35 @@ class Engine:
         claims: bool,
         trust: bool,
     ) -> Changes:
-        batch = Batch(
+        _import(BATCHES)
+        from .transaction import claim_all, decide, fill, next_due_ms, preload
+
+        batch = self._make_batch(txn, maker, trust=trust)
+        if self._retention_wanted is not None:
+            batch.set_retention(self._retention(batch))
+        preload(batch, commands, trust=trust)
+        replies = decide(batch, commands, trust=trust)
+        if claims:
+            # After the commands: an answer that came in time is not late because of a claim.
+            done.next_upkeep_ms = self._upkeep(batch, commands, done)
+            claim_all(batch, commands, replies)
+        if batch.touched or batch.known_domains is not None:
+            batch.settle()
+        changes = batch.finish(more=done.next_upkeep_ms == 0)
+        done.added = (*batch.flushed_new, *changes.added) if batch.flushed_new else changes.added
+        if claims:
+            done.next_ms = next_ms = next_due_ms(batch, changes, done.next_upkeep_ms)
+            pairs = zip(commands, replies, strict=True)
+            replies = [next_ms if type(command) is c.Upkeep else reply for command, reply in pairs]
+        if batch.wants_upkeep:
+            done.next_upkeep_ms = 0
+        fill(done, batch, replies)
+        return changes
+
+    def _make_batch(self, txn: Txn, maker: IdMaker, *, trust: bool) -> "Batch":
+        from .batch.batch import Batch
+
+        return Batch(
             txn=txn,
             now_ms=txn.now_ms,
             ids=maker,
@@ -363,28 +383,10 @@ class Engine:
             shard_info=self.shard_info,
             trusts=trust,
         )
-        if self._retention_wanted is not None:
-            batch.set_retention(self._retention(batch))
-        _preload(batch, commands, trust=trust)
-        replies = decide(batch, commands, trust=trust)
-        if claims:
-            # After the commands: an answer that came in time is not late because of a claim.
-            done.next_upkeep_ms = self._upkeep(batch, commands, done)
-            _claim(batch, commands, replies)
-        if batch.touched or batch.known_domains is not None:
-            batch.settle()
-        changes = batch.finish(more=done.next_upkeep_ms == 0)
-        done.added = (*batch.flushed_new, *changes.added) if batch.flushed_new else changes.added
-        if claims:
-            done.next_ms = next_ms = _next_ms(batch, changes, done.next_upkeep_ms)
-            pairs = zip(commands, replies, strict=True)
-            replies = [next_ms if type(command) is c.Upkeep else reply for command, reply in pairs]
-        if batch.wants_upkeep:
-            done.next_upkeep_ms = 0
-        _fill(done, batch, replies)
-        return changes
 
-    def _upkeep(self, batch: Batch, commands: Sequence[c.Command], done: Done) -> int:
+    def _upkeep(self, batch: "Batch", commands: Sequence[c.Command], done: Done) -> int:
+        from . import upkeep
+
         upkeep.promote(batch)
         back = batch.now_ms < self._upkept_ms
         if back:
@@ -396,11 +398,13 @@ class Engine:
         batch.keep()
         return next_ms
 
-    def _retention(self, batch: Batch) -> int:
+    def _retention(self, batch: "Batch") -> int:
         """How long the archive keeps jobs: the last value that any process has set."""
         known = self._retention_ms if self._retention_wanted is None else None
         if known is not None and self._is_fresh(batch.now_ms):
             return known
+        from .commands.governing import get_retention, put_retention
+
         stored = get_retention(batch.txn)
         wanted = stored if self._retention_wanted is None else self._retention_wanted
         if wanted != stored:
@@ -409,7 +413,7 @@ class Engine:
 
     def _is_fresh(self, now_ms: int) -> bool:
         """Whether the retention was read recently."""
-        return abs(now_ms - self._retention_seen_ms) < upkeep.PERIOD_MS
+        return abs(now_ms - self._retention_seen_ms) < bounds.UPKEEP_PERIOD_MS
 
     def _committed(self, done: Done) -> None:
         """Update the engine's caches after a commit."""
@@ -427,125 +431,12 @@ class Engine:
             self._upkept_ms = done.upkept_ms
         if done.next_upkeep_ms is not None:
             self.next_upkeep_ms = done.next_upkeep_ms
-        soon_ms = done.now_ms + upkeep.PERIOD_MS
+        soon_ms = done.now_ms + bounds.UPKEEP_PERIOD_MS
         if (done.woke or done.ended or done.outbox) and self.next_upkeep_ms > soon_ms:
             # While jobs come and go there is more to clean up.
             self.next_upkeep_ms = soon_ms
 
 
-def decide(batch: Batch, commands: Sequence[c.Command], *, trust: bool) -> list[Any]:
-    """The replies of the verbs, in order; None for claims, which come later.
-
-    `trust`: the records that holders send are taken for current.
-    """
-    replies: list[Any] = [None] * len(commands)
-    new_jobs, undo = batch.new_jobs, batch.undo
-    for at, command in enumerate(commands):
-        if type(command) is c.AnswerAll:
-            # Each answer by itself, as if it were a command.
-            replies[at] = decide(batch, command.answers, trust=trust)
-            batch.parts.append(replies[at])
-            continue
-        verb = VERBS[type(command)]
-        if verb is None:
-            continue
-        try:
-            replies[at] = verb(batch, command)
-        except Conflict:
-            raise
-        except HoldfastError as error:
-            if trust and isinstance(command, c.Answer):
-                # The record may be out of date.
-                raise Conflict("read again") from None
-            batch.drop()
-            replies[at] = error
-        # What it has left, after an error nothing, stays: `batch.keep`, inlined to save a call.
-        new_jobs.kept = new_jobs.size
-        if undo:
-            undo.clear()
-    return replies
-
-
 def _brings_records(command: c.Command) -> bool:
     """Whether a command brings the records of the jobs that it answers."""
     return type(command) in (c.Answer, c.AnswerAll) and bool(command.held)  # type: ignore[attr-defined]
-
-
-def _preload(batch: Batch, commands: Sequence[c.Command], *, trust: bool) -> None:
-    """Load the jobs that the batch needs in one read."""
-    wanted: set[int] = set()
-    brought: dict[int, Job] = {}
-    for command in commands:
-        kind = type(command)
-        if kind is c.Answer:
-            held = command.held  # type: ignore[attr-defined]
-            if trust and held is not None and not held.parent_id:
-                brought[held.id] = held
-            else:
-                wanted.add(command.hold.job_id)  # type: ignore[attr-defined]
-        elif kind is c.AnswerAll:
-            own = [held for held in command.held if trust and not held.parent_id]  # type: ignore[attr-defined]
-            brought |= {held.id: held for held in own}
-            if len(own) < len(command.answers):  # type: ignore[attr-defined]
-                wanted |= {one.hold.job_id for one in command.answers} - brought.keys()  # type: ignore[attr-defined]
-        elif kind is c.Add:
-            for new in command.jobs:  # type: ignore[attr-defined]
-                if new.parent_id:
-                    wanted.add(new.parent_id)
-        elif hold := getattr(command, "hold", None):
-            wanted.add(hold.job_id)
-        elif job_id := getattr(command, "job_id", 0):
-            wanted.add(job_id)
-    if brought:
-        batch.bring_all(brought)
-    if wanted:
-        batch.load(wanted)
-
-
-def _claim(batch: Batch, commands: Sequence[c.Command], replies: list[Any]) -> None:
-    """Reply to all claims. Hundreds may wait for the same: once one got nothing, none after it will."""
-    without_jobs: set[c.Claim] = set()
-    for at, command in enumerate(commands):
-        if isinstance(command, c.Claim):
-            # What another claim has put back, or its domain's spent allowance, counts for this one.
-            batch.settle()
-            batch.flush()
-            is_known_empty = bool(without_jobs) and _wanted(command) in without_jobs
-            replies[at] = [] if is_known_empty else claim(batch, command)
-            if not replies[at]:
-                without_jobs.add(_wanted(command))
-
-
-def _wanted(command: c.Claim) -> c.Claim:
-    """A claim without what does not decide whether a job is found."""
-    return replace(command, limit=1, lease_ms=None, owner=0)
-
-
-def _next_ms(batch: Batch, changes: Changes, next_upkeep_ms: int | None) -> int | None:
-    """When something next becomes true by itself: by what is stored, and by what is about to be."""
-    moments = [batch.txn.moments().first, next_upkeep_ms]
-    moments += [due_ms for (table, _), due_ms in changes.dues.items() if table == DOMAIN]
-    for job in (*changes.swapped, *(new.template for new in changes.added)):
-        if job.place in (Place.SCHEDULED, Place.RUNNING) and job.rank < rank.LAST:
-            moments.append(job.rank)
-        if job.expires_at and job.place is not Place.RUNNING:
-            moments.append(job.expires_at)
-    return min([moment for moment in moments if moment is not None], default=None)
-
-
-def _fill(done: Done, batch: Batch, replies: list[Any]) -> None:
-    """Note what a transaction leaves. A reply that is a `JobRef` is the job as the transaction leaves it."""
-    jobs, finals = batch.jobs, batch.finals
-    for some in (replies, *batch.parts) if jobs else ():
-        for at, reply in enumerate(some):
-            if type(reply) is JobRef:
-                job = jobs[reply] if reply in jobs else None  # noqa: SIM401 - a call less
-                some[at] = finals[reply] if job is None and reply in finals else job
-            elif finals and type(reply) is list and reply and type(reply[0]) is c.Claimed:
-                # What the rules changed in a leased job is written after it was replied, with a version more.
-                some[at] = [replace(one, job=jobs.get(one.job.id) or one.job) for one in reply]
-    done.replies, done.now_ms, done.retention_ms = replies, batch.now_ms, batch.known_retention_ms
-    done.woke, done.ended, done.news = batch.woke, batch.ended, batch.news
-    done.outbox, done.published, done.unreported = batch.outbox, batch.published, batch.unreported
-    if batch.shard_info is not UNSHARDED:
-        done.freed = batch.freed

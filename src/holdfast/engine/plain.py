@@ -20,7 +20,7 @@ from ..core.defaults import Published
 from ..core.job import Job, State, damaged_bodies
 from ..store.contract import JOBS, Changes, ClaimQuery, CountKey, Leased, NewJobs, leased_all
 from .batch.new_jobs import NewJobGroups
-from .sysid import IdSource
+from .sysid import IdSource, OwnSysid
 
 
 class NeedsRead(Exception):
@@ -76,11 +76,11 @@ def are_answers(commands: Sequence[c.Command]) -> bool:
 
 
 def changes_of_adds(
-    commands: Sequence[Any], source: IdSource, slots: range, now_ms: int
+    commands: Sequence[Any], source: IdSource, held: OwnSysid | None, slots: range, now_ms: int
 ) -> tuple[Changes, list[list[int]]] | None:
     """What plain adds write, and the ids for each; None if the sysid must be leased or renewed first."""
     groups: Sequence[NewJobs]
-    (command, *others), held = commands, source.held
+    command, *others = commands
     if held is None:
         return None
     if len(command.jobs) == 1 and not (others or command.more or command.ids):

@@ -435,4 +435,3 @@ STORE_QUERIES: dict[type[q.Query], Callable[[Store], Any]] = {
     q.GetTime: lambda store: store.now_ms(),
     q.GetReport: lambda store: store.report(),
 }
-ANSWERED = frozenset(QUERIES.keys() | STORE_QUERIES.keys())

@@ -26,7 +26,6 @@ from ..store.contract import Store
 from .committer import Committer
 from .connection import OWN_THREADS, Connection, Reopen
 from .engine import Engine
-from .queries import ANSWERED
 from .records import find_notice
 from .ticket import Ticket
 
@@ -88,7 +87,7 @@ class StoreConnection(Connection):
 
     def ask(self, asked: c.Command | Query, *, wait_s: float = 0.0) -> Any:
         """Run a command or query and return its reply; raises its error."""
-        if type(asked) in ANSWERED:
+        if asked.is_query:
             return self._query(asked)  # type: ignore[arg-type]
         return self._submitter.ask(asked, wait_s=wait_s)  # type: ignore[arg-type]
 
@@ -96,7 +95,7 @@ class StoreConnection(Connection):
         """Run a command or query, awaiting its reply; a query runs in a thread, to not block the loop."""
         if type(asked) in OWN_THREADS:
             return self._query_in_pool(asked)  # type: ignore[arg-type]
-        if type(asked) in ANSWERED:
+        if asked.is_query:
             import asyncio
 
             return asyncio.to_thread(self._query, asked)  # type: ignore[arg-type]

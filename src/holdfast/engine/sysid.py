@@ -21,6 +21,7 @@ from ..core.durations import iso
 from ..core.errors import Stopped, StoreFull
 from ..core.job import Record
 from ..core.kinds import SYSID
+from ..core.layout import ROW_RECORDS
 from ..core.moving import check_open
 from ..core.slots import slot_for
 from ..store.common.clock import monotonic_s
@@ -57,6 +58,9 @@ class Sysid(Record, frozen=True, kw_only=True):
     until_ms: int
     ids_until_ms: int
     ids_from_ms: int = 0
+
+
+ROW_RECORDS[SYSID] = Sysid
 
 
 class OwnSysid(NamedTuple):

@@ -17,7 +17,6 @@ from typing import Any
 from ..core import commands as c
 from ..core.errors import Closed, StoreError
 from ..core.job import marked
-from ..core.redaction import redact_body
 from ..store.common.clock import monotonic_s
 from ..store.common.interrupts import ServiceThread, wake
 from ..store.contract import ReadTxn
@@ -282,6 +281,8 @@ class Waiter:
 
 def _find_ended(txn: ReadTxn, asked: Sequence[c.Await]) -> list[c.Ended | str | None]:
     """For each job: how it ended, None if it has not, or "gone", also if it is another tenant's."""
+    from ..core.redaction import redact_body
+
     job_ids = [one.job_id for one in asked]
     live = txn.load(job_ids)
     archived = txn.archived([id for id in job_ids if id not in live])

@@ -1,6 +1,7 @@
 """The published defaults of tasks: written by workers, read by claims. See docs/decisions/0014."""
 
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -11,7 +12,9 @@ from ...core.errors import BadInput
 from ...core.kinds import TASK, name_of
 from ...store.contract import ReadTxn
 from ..records import read_task_key
-from .working_set import WorkingSet
+
+if TYPE_CHECKING:
+    from .working_set import WorkingSet
 
 # How long a process caches the defaults, and so how late it may notice what another process publishes.
 FRESH_MS = 5_000
@@ -20,7 +23,7 @@ _decode = msgspec.json.Decoder(Defaults).decode
 _NOTHING = _encode(NO_DEFAULTS)
 
 
-def publish(batch: WorkingSet, command: c.Publish) -> None:
+def publish(batch: "WorkingSet", command: c.Publish) -> None:
     """Write the defaults of tasks that have changed; see `Publish`."""
     for tenant, task, defaults in command.tasks:
         check_name("task", task)

@@ -10,8 +10,10 @@ import _thread
 import os
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
+from importlib import import_module
 from types import FrameType
 from typing import Any
 
@@ -79,6 +81,17 @@ def wake(signal: threading.Lock) -> None:
         signal.release()
     except RuntimeError:
         pass
+
+
+def import_all(names: Sequence[str]) -> None:
+    """Import modules: in another thread, where an interrupt could leave their locks taken for ever."""
+    if not may_be_interrupted():
+        for name in names:
+            import_module(name)
+        return
+    thread = ServiceThread(partial(import_all, names), "holdfast-import")
+    thread.start()
+    thread.join()
 
 
 class ServiceThread:
