@@ -62,12 +62,18 @@ LAZY = (
 # What any function may import: slow to import, and not needed by a program that only adds jobs.
 SLOW = (
     "asyncio",
+    "base64",
     "concurrent.futures",
     "cronsim",
     "ctypes",
+    "difflib",
+    "fractions",
     "hashlib",
     "hmac",
     "importlib",
+    "logging",
+    "random",
+    "socket",
     "tomllib",
     "zoneinfo",
 )

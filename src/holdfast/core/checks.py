@@ -33,14 +33,14 @@ from .repeat import check_retry_after, parse_repeat
 from .sysid import TakeSysid
 
 # A number that may be larger than any double, or the same characters in a text. Linear in the length.
-_LARGE_NUMBER = re.compile(
+_LARGE_NUMBER = (
     r"(?<![\d.])(?<![eE][+-])(?<![eE])-?(?:\d[\d.]*+[eE]\+?\d{3,}+|\d{300}[\d.]*+(?:[eE][+-]?\d++)?)"
 )
 # Few numbers are like those, and these are found ten times as fast.
 _EXPONENT, _MANY_DIGITS = re.compile(r"[eE]\+?[0-9]{3}"), re.compile(r"[0-9](?<![0-9][0-9])[0-9]{299}")
 # By default Python reads no whole numbers that are longer; a sign counts as a digit.
 INT_DIGITS = 4_300
-_TRACEPARENT = re.compile("00-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}")
+_TRACEPARENT = "00-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}"
 
 
 def check_name(what: str, name: str, *, empty: bool = False) -> None:
@@ -113,13 +113,13 @@ def check_json(what: str, body: Body | None) -> None:
 
 
 # Near the end of a text msgspec takes the first half of a surrogate pair without the second for the end.
-_HALF_PAIR = re.compile(rb'\\u[dD][89abAB][0-9a-fA-F]{2}[^"]{0,4}"[\s\]}]{0,4}$')
+_HALF_PAIR = rb'\\u[dD][89abAB][0-9a-fA-F]{2}[^"]{0,4}"[\s\]}]{0,4}$'
 
 
 def json_fault(error: Exception, raw: bytes) -> str:
     """What is wrong with text that is not JSON."""
     text = str(error).removeprefix("JSON is malformed: ")
-    if "truncated" in text and _HALF_PAIR.search(raw[-20:]):
+    if "truncated" in text and re.search(_HALF_PAIR, raw[-20:]):
         return "a lone surrogate, such as \\ud800, is half of a character"
     return text
 
@@ -133,7 +133,7 @@ def check_numbers(what: str, text: str) -> None:
         return
     plain = text.replace("\\\\", "").replace('\\"', "") if "\\" in text else text
     quotes = last = 0
-    for match in _LARGE_NUMBER.finditer(plain):
+    for match in re.finditer(_LARGE_NUMBER, plain):
         quotes, last = quotes + plain.count('"', last, match.start()), match.start()
         # After an odd number of quotes it is inside of a text.
         if not quotes % 2 and not _can_be_read(match[0]):
@@ -398,7 +398,7 @@ def _repeat(_name: str, value: Any) -> None:
 
 def is_traceparent(text: str) -> bool:
     """Whether this is a W3C traceparent of version 00, with a trace and a span."""
-    return bool(_TRACEPARENT.fullmatch(text))
+    return bool(re.fullmatch(_TRACEPARENT, text))
 
 
 def _traceparent(name: str, value: object) -> None:

@@ -9,11 +9,14 @@ moment     an aware datetime · seconds since 1970 · "2026-11-15T01:02:03Z" · 
 import math
 import re
 from datetime import UTC, datetime, timedelta
-from fractions import Fraction
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
 from . import bounds
 from .errors import BadInput
+
+if TYPE_CHECKING:
+    from fractions import Fraction
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -31,14 +34,14 @@ _UNITS = (
 )
 _NUMBER = r"[0-9]+(?:\.[0-9]+)?"
 # Each unit at most once, the largest first: "1h 1h" is a typing error, not two hours.
-_PARTS = re.compile(" *".join(rf"(?:({_NUMBER}) ?(?:{unit})(?![a-z]))?" for _, unit in _UNITS))
-_SECONDS = re.compile(_NUMBER)
+_PARTS = " *".join(rf"(?:({_NUMBER}) ?(?:{unit})(?![a-z]))?" for _, unit in _UNITS)
+_SECONDS = _NUMBER
 _DURATION_NEEDED = 'a duration from {} to ten years, such as 90 (seconds), "2h 30m", "1.5h" or "250ms"'
 
 _DATE = r"[0-9]{4}-[0-9]{2}-[0-9]{2}"
 _TIME = r"[0-9]{2}:[0-9]{2}(?::[0-9]{2}(?:\.[0-9]{1,9})?)?"
-_IN_UTC = re.compile(rf"{_DATE}(?:[T ]{_TIME})?")
-_WITH_OFFSET = re.compile(rf"{_DATE}[T ]{_TIME}(?:Z|[+-][0-9]{{2}}:?[0-9]{{2}})")
+_IN_UTC = rf"{_DATE}(?:[T ]{_TIME})?"
+_WITH_OFFSET = rf"{_DATE}[T ]{_TIME}(?:Z|[+-][0-9]{{2}}:?[0-9]{{2}})"
 _MOMENT_NEEDED = (
     'a moment in the years 1970 to 2248, such as "2026-11-15T01:02:03Z", "2026-11-15 01:02" (UTC), '
     "seconds since 1970, or a datetime with a time zone"
@@ -56,8 +59,10 @@ def duration_ms(value: float | timedelta | str, *, name: str, least_ms: int = 0)
     return round(exact) or (1 if exact else 0)
 
 
-def _exact_ms(value: object) -> Fraction | None:
+def _exact_ms(value: object) -> "Fraction | None":
     """The exact milliseconds of a value; None if it is not a duration."""
+    from fractions import Fraction
+
     if isinstance(value, timedelta):
         return Fraction(value // timedelta(microseconds=1), 1000)
     if isinstance(value, str):
@@ -66,7 +71,9 @@ def _exact_ms(value: object) -> Fraction | None:
     return _seconds_ms(value)
 
 
-def _seconds_ms(value: object) -> Fraction | None:
+def _seconds_ms(value: object) -> "Fraction | None":
+    from fractions import Fraction
+
     if isinstance(value, int) and not isinstance(value, bool):
         return Fraction(value * 1000)
     if isinstance(value, float) and math.isfinite(value):
@@ -76,10 +83,12 @@ def _seconds_ms(value: object) -> Fraction | None:
 
 
 @lru_cache(maxsize=1024)
-def _text_ms(text: str) -> Fraction | None:
-    if _SECONDS.fullmatch(text):
+def _text_ms(text: str) -> "Fraction | None":
+    from fractions import Fraction
+
+    if re.fullmatch(_SECONDS, text):
         return Fraction(text) * 1000
-    match = _PARTS.fullmatch(text)
+    match = re.fullmatch(_PARTS, text)
     if match is None:
         return None
     parts = zip(match.groups(default="0"), _UNITS, strict=True)
@@ -112,9 +121,9 @@ def _datetime_ms(value: datetime) -> int:
 
 def _written_ms(text: str) -> int | None:
     try:
-        if _WITH_OFFSET.fullmatch(text):
+        if re.fullmatch(_WITH_OFFSET, text):
             return _datetime_ms(datetime.fromisoformat(text))
-        if _IN_UTC.fullmatch(text):
+        if re.fullmatch(_IN_UTC, text):
             return _datetime_ms(datetime.fromisoformat(text).replace(tzinfo=UTC))
     except (ValueError, OverflowError):  # the form is valid, but there is no such day or hour
         return None

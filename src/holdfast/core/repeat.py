@@ -44,9 +44,9 @@ MS = timedelta(milliseconds=1)
 BASES: dict[str, Base] = {"SCHEDULED": "SCHEDULED", "STARTED": "STARTED", "FINISHED": "FINISHED"}
 CANNED = {"HOURLY": "+1 HOUR", "DAILY": "+1 DAY", "WEEKLY": "+7 DAYS"}
 
-_SHIFT = re.compile(r"([+-][0-9]{1,8}) (SECOND|MINUTE|HOUR|DAY|MONTH|YEAR)S?")
-_START = re.compile(r"START OF (HOUR|DAY|MONTH|YEAR)")
-_WEEKDAY = re.compile(r"WEEKDAY ([0-6])")
+_SHIFT = r"([+-][0-9]{1,8}) (SECOND|MINUTE|HOUR|DAY|MONTH|YEAR)S?"
+_START = r"START OF (HOUR|DAY|MONTH|YEAR)"
+_WEEKDAY = r"WEEKDAY ([0-6])"
 
 _REPEAT_NEEDED = "HOURLY, DAILY, WEEKLY or BASE, MODIFIER[, MODIFIER…], such as FINISHED, +1 HOUR"
 _MODIFIER_NEEDED = "one modifier, such as +5 MINUTES or WEEKDAY 1"
@@ -113,13 +113,13 @@ def check_retry_after(text: str) -> str:
 
 @lru_cache(CACHED)
 def _modifier(text: str) -> Modifier | None:
-    if match := _SHIFT.fullmatch(text):
+    if match := re.fullmatch(_SHIFT, text):
         amount, unit = match.groups()
         # One sign and three digits; only seconds have up to eight.
         return Modifier(text, unit, int(amount)) if unit == "SECOND" or len(amount) <= 4 else None
-    if _START.fullmatch(text):
+    if re.fullmatch(_START, text):
         return Modifier(text, text)
-    if match := _WEEKDAY.fullmatch(text):
+    if match := re.fullmatch(_WEEKDAY, text):
         return Modifier(text, "WEEKDAY", int(match[1]))
     return None
 

@@ -1,7 +1,6 @@
 """What `Queue` and `AsyncQueue` share: tasks, and a connection opened on first use and after a fork."""
 
 import os
-import random
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator
@@ -34,11 +33,17 @@ from .timers import TimerThread
 Maker = ConnectionMaker | Callable[[], Store]
 
 
+def _random() -> float:
+    from random import random
+
+    return random()
+
+
 class QueueSession:
     """A queue's open resources in one process: the connection, the lease renewer and the timer thread."""
 
     def __init__(self, make_store: Maker, retention_ms: int | None) -> None:
-        self.connection = open_connection(make_store, retention_ms=retention_ms, rng=random.random)
+        self.connection = open_connection(make_store, retention_ms=retention_ms, rng=_random)
         self.renewer = Renewer(self.connection)
         self._stop_poller = StopPoller(self.connection)
         self.timers = TimerThread()

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
-from difflib import get_close_matches
 from typing import Any, Literal, Protocol, TypedDict, cast
 
 from msgspec.structs import replace
@@ -122,6 +121,8 @@ def _hint(name: str, valid: set[str]) -> str:
     meant = _CALLED_ELSEWHERE.get(name, "")
     if meant in valid:
         return f"{meant}, as it is called here, or "
+    from difflib import get_close_matches
+
     return "".join(f"{near}, if you mistyped it, or " for near in get_close_matches(name, valid, 1))
 
 

@@ -23,12 +23,12 @@ from .asks import QueueRequest
 from .base import BaseQueue
 from .claimed import Holding, delay_ms_of
 from .definition import TaskOptions, take_name
-from .handlers import Handlers
 from .options import Duration, FiringOptions, JobOptions, JobRef, Key, Moment, TaskRef
 from .task import BatchDecorator, Decorator, Handle, Task
 
 if TYPE_CHECKING:
     from .context import AnyContext
+    from .handlers import Handlers
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -347,8 +347,10 @@ class Queue(BaseQueue):
         return self._ask(asks.schedules(self.tenant))
 
     @property
-    def handlers(self) -> Handlers:
+    def handlers(self) -> "Handlers":
         """The handlers in the store for this tenant's tasks."""
+        from .handlers import Handlers
+
         return Handlers(self._ask, self.tenant)
 
     def unschedule(self, name: str) -> None:

@@ -10,16 +10,19 @@ leaves its socket behind until another store sends to it or closes.
 
 import errno
 import os
-import socket
 import threading
 from itertools import count
 from os import stat
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..common.clock import monotonic_s, system_clock
+from ..common.interrupts import import_all
 from ..common.waker import Waker, wait_readable
 from .guard import NOT_CHECKED, SETTLED_MS, StoreFolder
+
+if TYPE_CHECKING:
+    import socket
 
 # The longest address of a socket; longer paths go through a descriptor of the folder.
 ADDRESS_BYTES = 107
@@ -28,6 +31,13 @@ ADDRESS_BYTES = 107
 _JOBS, _ENDS = b"!", b"."
 
 _numbers = count()
+
+
+def _datagram_socket() -> "socket.socket":
+    import_all(["socket"])
+    import socket
+
+    return socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
 
 
 class SqliteNotifier:
@@ -92,14 +102,14 @@ class SqliteNotifier:
         for name, address in self._listing[1]:
             with self._lock:
                 if self._sender is None:
-                    self._sender = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+                    self._sender = _datagram_socket()
                     self._sender.setblocking(False)
                 self._send(self._sender, name, address, _ENDS if ends else _JOBS)
 
     def remove_stale(self) -> list[str]:
         """Remove the sockets of processes that have ended, and return their names."""
         others = [name for name in self._names() if name != self.name]
-        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
+        with _datagram_socket() as sender:
             sender.setblocking(False)
             return [name for name in others if not self._send(sender, name, self._address(name), _JOBS)]
 
@@ -135,7 +145,7 @@ class SqliteNotifier:
 
     def _is_dead(self, name: str) -> bool:
         """Whether the process of a socket has ended. Connecting shows it, without waking the process."""
-        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as probe:
+        with _datagram_socket() as probe:
             try:
                 probe.connect(self._address(name))
             except ConnectionRefusedError:
@@ -144,15 +154,15 @@ class SqliteNotifier:
                 pass
         return False
 
-    def _opened(self) -> socket.socket | None:
+    def _opened(self) -> "socket.socket | None":
         with self._lock:
             if self._receiver is None and not self._cannot_receive:
                 self._receiver = self._bound()
                 self._cannot_receive = self._receiver is None
             return self._receiver
 
-    def _bound(self) -> socket.socket | None:
-        receiver = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    def _bound(self) -> "socket.socket | None":
+        receiver = _datagram_socket()
         receiver.setblocking(False)
         for _ in range(3):  # the folder may be removed between the two steps
             try:
@@ -174,7 +184,7 @@ class SqliteNotifier:
             self._folder_fd = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         return f"/proc/self/fd/{self._folder_fd}/{name}"
 
-    def _is_notified(self, receiver: socket.socket | None, ends: bool) -> bool:
+    def _is_notified(self, receiver: "socket.socket | None", ends: bool) -> bool:
         """Receive all notifications; return whether one of them is to wake this `wait`."""
         sent = set()
         try:
@@ -190,7 +200,7 @@ class SqliteNotifier:
         except OSError:
             return []
 
-    def _send(self, sender: socket.socket, name: str, address: str, byte: bytes) -> bool:
+    def _send(self, sender: "socket.socket", name: str, address: str, byte: bytes) -> bool:
         """Send a byte; if the process has ended, remove its socket and return False."""
         try:
             sender.sendto(byte, address)

@@ -1,6 +1,5 @@
 """The reads of the SQLite store: each is one statement that returns one JSON value."""
 
-from base64 import b64encode
 from collections.abc import Collection, Sequence
 from typing import Any
 
@@ -308,6 +307,8 @@ def _listing(query: JobFilter, *, by_id: bool) -> tuple[str, list[Any]]:
 
 
 def _asked_of_archive(query: JobFilter) -> list[tuple[str, Any]]:
+    from base64 import b64encode
+
     domain = None if query.domain is None else b64encode(query.domain).decode()
     return [
         ("state = ?", None if query.state is None else str(query.state)),
