@@ -6,6 +6,7 @@ import signal
 import subprocess
 import time
 from collections import Counter, defaultdict
+from functools import partial
 
 import pytest
 
@@ -128,9 +129,12 @@ class Storm:
     def run(self, worker: "subprocess.Popen[str]", moments: int) -> None:
         """Add jobs, and disturb an executor at each moment."""
         for _ in range(moments):
-            self._add(self._random.randint(1, 60))
+            self._add(self._random.randint(1, 30))
+            # Executors that never come to run a job would test nothing, and take seconds to start where the
+            # machine is busy.
+            finished = self._finished()
+            self.bench.wait_for(partial(self._has_finished_more_than, finished))
             time.sleep(self._random.uniform(0, 0.4))
-            self._continue(until_s=time.monotonic())
             if executors := [pid for pid in children_of(worker.pid) if pid not in self.killed]:
                 self._disturb(self._random.choice(executors))
         self._continue(until_s=float("inf"))
@@ -159,10 +163,16 @@ class Storm:
             if pid not in self.killed:
                 os.kill(pid, signal.SIGCONT)
 
+    def _has_finished_more_than(self, finished: int) -> bool:
+        self._continue(until_s=time.monotonic())
+        return self._finished() > finished or self.is_over()
+
+    def _finished(self) -> int:
+        return sum(task.get("FINISHED", 0) for task in self.bench.queue.counts().values())
+
     def is_over(self) -> bool:
         """Whether all jobs have finished."""
-        counts = self.bench.queue.counts()
-        return sum(task.get("FINISHED", 0) for task in counts.values()) == self._added
+        return self._finished() == self._added
 
     def repeated(self) -> list[str]:
         """The jobs that ran more than once in processes that were not killed."""

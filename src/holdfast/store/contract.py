@@ -113,6 +113,14 @@ class Changes(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 NOTHING = Changes()
 
 
+def only_add(changes: Changes) -> NewJobs | None:
+    """The one new job of changes that do nothing else, if its id was made for it."""
+    added = changes.added
+    if len(added) != 1 or changes.swapped or changes.archived or changes.removed:
+        return None
+    return added[0] if added[0].is_fresh and len(added[0].rows) == 1 else None
+
+
 class ClaimQuery(NamedTuple):
     """Which READY jobs to lease, to which owner, until when."""
 

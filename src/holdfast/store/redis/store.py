@@ -44,6 +44,7 @@ from ..contract import (
     StoreReport,
     Txn,
     leased_all,
+    only_add,
 )
 from .connection import ADD, COMMIT, SETTLE, Command, server_of
 from .errors import FAULTS, ReplyError, first_line, is_lost, translated
@@ -159,13 +160,12 @@ class RedisStore:
     def _commit_unread(self, changes: Changes, _timed: bool) -> bool:
         if not self._is_open():
             return False
-        added = changes.added
         try:
-            if len(added) == 1 and len(added[0].rows) == 1 and added[0].is_fresh:
-                job = added[0].template
+            if (group := only_add(changes)) is not None:
+                job = group.template
                 is_ready = job.place is Place.READY and not (job.mock or job.expires_at)
-                if is_ready and job.size < INLINE_BYTES and not (changes.swapped or changes.archived):
-                    self._add(added[0], changes)
+                if is_ready and job.size < INLINE_BYTES:
+                    self._add(group, changes)
                     return True
             txn = self._txn_type(
                 self._server, self._keys, self.now_ms(), self._known, held=self._held, timed=False

@@ -43,6 +43,7 @@ from ..contract import (
     Txn,
     counts_of_lease,
     first_jobs,
+    only_add,
 )
 from .claim import find_ready
 from .connection import DEFAULT_DRIVER, SqliteConnection
@@ -101,13 +102,9 @@ class SqliteStore:
 
     def commit(self, changes: Changes) -> bool:
         """Write changes for which nothing was read: a single new job by one statement."""
-        added = changes.added
-        is_one = len(added) == 1 and added[0].is_fresh and len(added[0].rows) == 1
+        group = only_add(changes)
         with self._pool.lock:
-            if is_one and not (changes.archived or changes.swapped or changes.removed):
-                is_done = self._add_one(added[0], changes)
-            else:
-                is_done = self._commit_unread(changes)
+            is_done = self._commit_unread(changes) if group is None else self._add_one(group, changes)
         if is_done and changes.wake != NO_WAKE:
             self._notifier.notify(self._pool.guard.folder, ends=changes.wake == ENDS)
         return is_done
