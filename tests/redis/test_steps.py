@@ -175,12 +175,12 @@ def test_a_commit_that_arrives_after_it_was_given_up_does_nothing(redis_server, 
             return client.eval(script.text, len(names), *names, *values)
 
         def send(stamp):
-            return call(COMMIT, named, stamp, keys.news, b"", client.get(keys.version), *plan)
+            return call(COMMIT, named, stamp, b"", client.get(keys.version), *plan)
 
         def settle(stamp):
             return call(SETTLE, [keys.marks, keys.version], stamp, new_stamp(NOW_MS).hex())[0]
 
-        late = [COMMIT, named, first, keys.news, b"", client.get(keys.version), *plan]
+        late = [COMMIT, named, first, b"", client.get(keys.version), *plan]
         assert settle(first) == 0
         assert call(*late) == b"VERSION"
         assert client.exists(named[-1]) == 0

@@ -105,9 +105,9 @@ class RedisConnection:
     def exchange(self, commands: Sequence[Command]) -> list[Any]:
         """The replies to commands, including errors."""
         if len(commands) == 1:
-            self.socket.sendall(_packed(commands[0]))
+            self.socket.sendall(packed(commands[0]))
         else:
-            self.socket.sendall(b"".join([_packed(words) for words in commands]))
+            self.socket.sendall(b"".join([packed(words) for words in commands]))
         reader, replies, left = self._reader, [], len(commands)
         while True:
             reader.feed(self._received())
@@ -151,12 +151,20 @@ class RedisConnection:
             self.socket.close()
 
 
-def _packed(words: Command) -> bytes:
+class Packed(tuple[Any, ...]):
+    """A command that is packed already: its first words, and all of it."""
+
+    data: bytes
+
+
+def packed(words: Command) -> bytes:
     """A command in the protocol of Redis.
 
     hiredis gets no numbers: it asks Python for their text, which runs signal handlers, and one that raises
     (Ctrl-C) would crash the process there.
     """
+    if words.__class__ is Packed:
+        return words.data
     texts: Any = tuple([b"%d" % word if word.__class__ is int else word for word in words])
     packed: bytes = hiredis.pack_command(texts)
     return packed
@@ -232,8 +240,9 @@ class RedisServer:
                 if not str(reply).startswith("NOSCRIPT"):
                     reply.position = position
                     raise reply
+                self.send(connection, _loading(commands))
                 # Executed ones may be repeated: only the last command writes.
-                return self.send(connection, [_whole(words) for words in commands])
+                return self.send(connection, commands)
         return replies
 
     def drop(self) -> None:
@@ -324,8 +333,9 @@ class Cluster(RedisServer):
         """Send commands to the node that the slot is moving to."""
         connection = RedisConnection(self._address, node, self._epoch)
         try:
-            asked = [words for one in commands for words in ((b"ASKING",), _whole(one))]
-            replies = connection.exchange(asked)[1::2]
+            loading = _loading(commands)
+            asked = [words for one in commands for words in ((b"ASKING",), one)]
+            replies = connection.exchange([*loading, *asked])[len(loading) + 1 :: 2]
         finally:
             connection.close()
         for position, reply in enumerate(replies):
@@ -346,11 +356,10 @@ def _node(told: str, asked: RedisConnection) -> tuple[str, int]:
     return host or asked.node[0], int(port)
 
 
-def _whole(words: Command) -> Command:
-    """The command with the whole script instead of its hash, if it runs one."""
-    if words[0] != b"EVALSHA":
-        return words
-    return (b"EVAL", SCRIPTS[words[1]].text, *words[2:])
+def _loading(commands: Sequence[Command]) -> list[Command]:
+    """What loads the scripts that these commands run."""
+    shas = dict.fromkeys(words[1] for words in commands if words[0] == b"EVALSHA")
+    return [(b"SCRIPT", b"LOAD", SCRIPTS[sha].text) for sha in shas]
 
 
 def server_of(address: RedisAddress, key: bytes) -> RedisServer:

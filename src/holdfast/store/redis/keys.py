@@ -114,7 +114,6 @@ class Keys:
     versions: bytes
     marks: bytes
     version: bytes
-    news: bytes
     notice: bytes
 
     def queue(self, tenant: str, task: str, *, mock: bool = False) -> bytes:

@@ -42,7 +42,6 @@ def lease_command(
         rank.lease(query.lease_until),
         new % (query.owner, query.lease_until, query.started_at),
         CLAIM_BYTES,
-        keys.news,
         b"" if is_closed else b"1",
         *words,
     )

@@ -28,7 +28,7 @@ class RedisListener(Listener[RedisConnection]):
 
     def _connect(self) -> RedisConnection:
         connection = self._server.open()
-        (reply,) = connection.exchange([(b"SUBSCRIBE", self._keys.news)])
+        (reply,) = connection.exchange([(b"SUBSCRIBE", self._keys.marks)])
         self._listens = not isinstance(reply, ReplyError)
         if not self._listens and is_lost(reply):
             connection.close()

@@ -25,7 +25,7 @@ from ...core.errors import (
     StoreError,
     Unsettled,
 )
-from ...core.job import Job, Place
+from ...core.job import Job
 from ...core.layout import Layout, unreadable_newer
 from ..common.clock import Clock
 from ..common.lending import lend_nothing
@@ -46,17 +46,14 @@ from ..contract import (
     leased_all,
     only_add,
 )
-from .connection import ADD, COMMIT, SETTLE, Command, server_of
+from .add import Adding, is_single
+from .connection import COMMIT, SETTLE, Command, server_of
 from .errors import FAULTS, ReplyError, first_line, is_lost, translated
 from .keys import (
-    INLINE_BYTES,
     Keys,
     Pair,
-    encode_job,
     new_stamp,
     pair_of,
-    plain_lease,
-    write_body,
     written_at,
 )
 from .lease import MOST_PAIRS, find_leased, lease_command, leased_of
@@ -113,6 +110,7 @@ class RedisStore:
         self._patience_s = patience_s
         self._outages = Outages(self.address.shown)
         self._keys = Keys(self.address.prefix, shard)
+        self._adding = Adding(self._keys)
         self._server = server_of(self.address, self._keys.base)
         self._listener = RedisListener(self._server, self._keys)
         self._presence = RedisPresence(self._server, self._keys)
@@ -161,12 +159,9 @@ class RedisStore:
         if not self._is_open():
             return False
         try:
-            if (group := only_add(changes)) is not None:
-                job = group.template
-                is_ready = job.place is Place.READY and not (job.mock or job.expires_at)
-                if is_ready and job.size < INLINE_BYTES:
-                    self._add(group, changes)
-                    return True
+            if (group := only_add(changes)) is not None and is_single(group):
+                self._add(group, changes)
+                return True
             txn = self._txn_type(
                 self._server, self._keys, self.now_ms(), self._known, held=self._held, timed=False
             )
@@ -190,23 +185,13 @@ class RedisStore:
 
     def _add(self, group: NewJobs, changes: Changes) -> None:
         """Add a READY job."""
-        job, keys = group.template, self._keys
-        stamp = new_stamp(self.now_ms())
-        value = b"%s%s\0%s%s" % (stamp, encode_job(job), plain_lease(job), write_body(group.rows[0][1]))
-        ((count, _),) = changes.counts.items()
-        command = ADD.command(
-            (*keys.of_every_add, keys.queue(job.tenant, job.task)),
-            self._known.version,
-            b"%019d" % job.id,
-            value,
-            job.rank,
-            keys.count_field(count),
-            keys.news,
-            self._listener.messages[changes.wake],
-        )
+        job, pairs = group.template, self._pairs
+        stamp = new_stamp(job.created_at or self.now_ms())
+        message = self._listener.messages[changes.wake]
+        command = self._adding.command(group, changes.counts, self._known.version, message, stamp)
         self._check(self._send(command, stamp))
-        if len(self._pairs) <= MOST_PAIRS:
-            self._pairs[job.tenant, job.task] = None
+        if (job.tenant, job.task) not in pairs and len(pairs) <= MOST_PAIRS:
+            pairs[job.tenant, job.task] = None
 
     def lease(self, query: ClaimQuery, leased: list[Leased]) -> bool:
         """Lease plain jobs in one message, if nothing else has to be decided."""
@@ -359,15 +344,15 @@ class RedisStore:
             raise
 
     def _commit(self, txn: RedisTxn, changes: Changes) -> None:
-        groups, keys, stamp = txn.note_last(changes), self._keys, new_stamp(txn.now_ms)
+        groups, stamp = txn.note_last(changes), new_stamp(txn.now_ms)
         plan = txn.plan(groups, stamp)
         words = (txn.known.version, *plan.words())
         if plan.writes:
-            news = (keys.news, self._listener.messages[changes.wake])
-            self._check(self._send(COMMIT.command(plan.keys, stamp, *news, *words), stamp))
+            message = self._listener.messages[changes.wake]
+            self._check(self._send(COMMIT.command(plan.keys, stamp, message, *words), stamp))
         elif txn.trips > 1 or txn.seen.jobs:
             # Check only: what was read must be consistent, and jobs unchanged.
-            self._check(self._server.call(*COMMIT.command(plan.keys, b"", b"", b"", *words)))
+            self._check(self._server.call(*COMMIT.command(plan.keys, b"", b"", *words)))
         elif not txn.trips:
             txn.begin()
         # Committed: taken jobs must not be put back.

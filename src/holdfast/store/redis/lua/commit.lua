@@ -10,11 +10,11 @@
 --       4 pairs     sorted   the pairs with READY jobs
 --       5 jobs      hash     id ▸ stamp, record, data
 --       6 …         all other keys of the plan, which names them by position
--- ARGV  1 the stamp, "": only check  2 channel  3 the message to publish there at the end, "": none
---       4 the version that the batch knows
---       5 the plan (MessagePack): the number of columns, the length of each, then operations of four numbers: an
+-- ARGV  1 the stamp, "": only check  2 the message to publish at the end, "": none
+--       3 the version that the batch knows
+--       4 the plan (MessagePack): the number of columns, the length of each, then operations of four numbers: an
 --         operation code, the position of a key, and two columns (0: none). Checks come first
---       6 … the values of all columns
+--       5 … the values of all columns
 --
 --   1 begins  fields stamps   values of a hash begin with these     2 absent  fields  there are no such values
 --   3 size    count           a sorted set has this many members
@@ -32,13 +32,13 @@
 local MOST = 4000
 
 local call, stamp = redis.call, ARGV[1]
-if call('GET', KEYS[2]) ~= ARGV[4] then
+if call('GET', KEYS[2]) ~= ARGV[3] then
   return 'VERSION'
 end
 
 -- For each column: the position before its first value, and its length.
-local plan = cmsgpack.unpack(ARGV[5])
-local columns, before, size, last = plan[1], {}, {}, 5
+local plan = cmsgpack.unpack(ARGV[4])
+local columns, before, size, last = plan[1], {}, {}, 4
 for n = 1, columns do
   before[n], size[n] = last, plan[n + 1]
   last = last + plan[n + 1]
@@ -165,6 +165,6 @@ for at = columns + 2, #plan, 4 do
 end
 
 if stamp ~= '' then
-  done(KEYS[1], stamp, ARGV[2], ARGV[3])
+  done(KEYS[1], stamp, ARGV[2])
 end
 return 'OK'

@@ -3,14 +3,14 @@
 -- How many marks are kept at least; twice as many are trimmed to that.
 local MARKS = 20000
 
--- Marks a commit as done, and tells processes that wait.
-local function done(marks, stamp, channel, message)
+-- Marks a commit as done, and tells processes that wait; they have subscribed to the name of the key.
+local function done(marks, stamp, message)
   if redis.call('LPUSH', marks, stamp) > 2 * MARKS then
     redis.call('LTRIM', marks, 0, MARKS - 1)
   end
   if message ~= '' then
     -- Only a hint: without the right to publish, the commit is still valid.
-    redis.pcall('PUBLISH', channel, message)
+    redis.pcall('PUBLISH', marks, message)
   end
 end
 

@@ -11,7 +11,7 @@
 --      13 …                  sorted   the queues to claim from, by rank
 -- ARGV  1 the version that the process knows  2 stamp  3 now, ms  4 limit  5 lowest rank  6 highest rank
 --       7 how long the lease is, ms  8 the rank of the leased jobs  9 their other new fields, in JSON
---      10 the most bytes of data  11 channel  12 "1": jobs of pairs that are not listed here match too, perhaps
+--      10 the most bytes of data  11 "1": jobs of pairs that are not listed here match too, perhaps
 --       … pair, the position of its queue (0: not wanted), the most jobs
 --
 -- Replies  ids, in order · their values before · large data of those that have such
@@ -31,7 +31,7 @@ for n = 9, 12 do
 end
 
 local sources, known = {}, {}
-for n = 13, #ARGV, 3 do
+for n = 12, #ARGV, 3 do
   known[ARGV[n]] = true
   if ARGV[n + 1] ~= '0' then
     local source = {order = KEYS[tonumber(ARGV[n + 1])], all = KEYS[7], most = tonumber(ARGV[n + 2])}
@@ -39,8 +39,8 @@ for n = 13, #ARGV, 3 do
     sources[#sources + 1] = source
   end
 end
-if ARGV[12] == '1' then
-  for _, pair in ipairs(call('ZRANGE', KEYS[5], 0, (#ARGV - 12) / 3)) do
+if ARGV[11] == '1' then
+  for _, pair in ipairs(call('ZRANGE', KEYS[5], 0, (#ARGV - 11) / 3)) do
     if not known[pair] then
       return 'PAIRS'
     end
@@ -91,7 +91,7 @@ for _, source in ipairs(sources) do
     count(KEYS[4], KEYS[5], source.pair .. '\0004\000RUNNING', source.count)
   end
 end
-done(KEYS[6], ARGV[2], ARGV[11], '')
+done(KEYS[6], ARGV[2], '')
 for n = number + 1, #chosen do
   chosen[n], values[n] = nil, nil
 end
