@@ -11,16 +11,9 @@ _FIRST = (b"EVALSHA", ADD.sha)
 
 
 def is_single(group: NewJobs) -> bool:
-    """Whether this is one job that the script can add."""
+    """Whether the script can add this new job."""
     job = group.template
-    return (
-        len(group.rows) == 1
-        and group.is_fresh
-        and job.place is Place.READY
-        and not job.mock
-        and not job.expires_at
-        and job.size < INLINE_BYTES
-    )
+    return job.place is Place.READY and not job.mock and not job.expires_at and job.size < INLINE_BYTES
 
 
 class Adding:

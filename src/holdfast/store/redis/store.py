@@ -174,10 +174,14 @@ class RedisStore:
 
     def _is_open(self) -> bool:
         """Whether there is no notice, as far as is known; opens the store."""
-        if self._known.notice is not None:
+        if self._info is None:
+            self._open()
+        if (
+            self._known.notice is not None
+            and self._server.call(b"GET", self._keys.version) != self._known.version
+        ):
             # Perhaps it is gone.
             self._info = None
-        if self._info is None:
             self._open()
         if self._presence.names:
             self._presence.keep()

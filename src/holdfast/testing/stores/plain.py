@@ -158,6 +158,22 @@ def test_a_plain_commit_replaces_jobs(plain: Store) -> None:
     assert plain.read(lambda txn: txn.bodies([1, 2])) == {1: "{}", 2: '"new"'}
 
 
+def test_a_plain_commit_may_add_a_job_beside_other_changes(plain: Store) -> None:
+    """One message may have an add and the answer of another job, whatever becomes of that."""
+    first, second, third = add(plain, *(a_job(n, place=Place.RUNNING, owner=7) for n in (1, 2, 3)))
+    again = following(first, place=Place.READY, owner=0)
+    counts = tally([first, second, third], by=-1) | tally([again, ended(second)])
+
+    for n, more in enumerate(({"swapped": [again]}, {"archived": [ended(second)]}, {"removed": [third]})):
+        new = a_job(10 + n)
+        group = NewJobs(new, [(new.id, "{}")], is_fresh=True)
+        assert plain.commit(Changes(added=[group], counts=tally([new]) if n else counts, wake=JOBS, **more))  # type: ignore[arg-type]
+
+    assert sorted(live(plain, 1, 2, 3, 10, 11, 12)) == [1, 10, 11, 12]
+    assert live(plain, 1) == {1: again}
+    assert plain.read(lambda txn: txn.archived([2])) == {2: ended(second)}
+
+
 def test_plain_commits_are_refused_while_there_is_a_notice(plain: Store, another: Store) -> None:
     """Also in a process that has made some before, and until it is deleted."""
     assert plain.commit(fresh(a_job(1)))
