@@ -104,11 +104,22 @@ local function behind(value)
   return (string.find(value, '\0', 13, true) or #value) + 1
 end
 
+-- The data in the value of a job, behind the longest lease with which it starts plainly.
+local function data_in(value)
+  local at = string.find(value, '%D', behind(value))
+  return at and string.sub(value, at) or ''
+end
+
 local function keep(key, a, b)
-  for n = 1, size[a] do
-    local id = word(a, n)
-    local value = known[id] or call('HGET', KEYS[5], id) or ''
-    call('HSET', key, id, word(b, n) .. string.match(value, '^%d*(.*)', behind(value)))
+  for from = 1, size[a], MOST / 2 do
+    local words, number = {}, 0
+    for n = from, math.min(from + MOST / 2 - 1, size[a]) do
+      local id = word(a, n)
+      words[number + 1] = id
+      words[number + 2] = word(b, n) .. data_in(known[id] or call('HGET', KEYS[5], id) or '')
+      number = number + 2
+    end
+    call('HSET', key, unpack(words))
   end
 end
 
