@@ -53,6 +53,7 @@ LAZY = (
     "engine/waiter.py",
     "store/sqlite/drivers.py",
     "serve/app.py",
+    "work/__init__.py",
     "work/runners/runner.py",
     "work/executor/stored_handlers.py",
     "cli/",
@@ -74,6 +75,7 @@ SLOW = (
     "logging",
     "random",
     "socket",
+    "tempfile",
     "tomllib",
     "zoneinfo",
 )

@@ -18,10 +18,10 @@ from .addresses import addresses as addresses
 from .addresses import shown_url as shown_url
 from .addresses import with_password
 from .options import Duration
-from .queue import Queue
 
 if TYPE_CHECKING:
     from .aio import AsyncQueue
+    from .queue import Queue
 
 POSTGRES = ("postgresql", "postgres")
 REMOTE = ("grpc", "grpcs")
@@ -50,7 +50,7 @@ def connect(
     create: bool = True,
     journal: str | PathLike[str] | None = None,
     clock: Callable[[], int] | None = None,
-) -> Queue:
+) -> "Queue":
     """Return a queue on a store, given as a file name, `sqlite:///…` or the address of a server.
 
     On a server: `postgresql://…?schema=holdfast`, `redis://…?prefix=holdfast&durability=always`,
@@ -70,6 +70,8 @@ def connect(
     `journal` is a folder on the local disk: `add` returns when the job is durable there, even if the store is
     unreachable, and a thread copies it to the store. See docs/journal.md.
     """
+    from .queue import Queue
+
     url = fspath(url) if isinstance(url, PathLike) else url
     make_store = store_maker(url, driver, clock, join=join, follow=follow, create=create)
     make_store = journaled(make_store, journal, clock)

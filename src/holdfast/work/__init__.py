@@ -7,13 +7,14 @@ import sys
 from types import ModuleType
 from typing import Any
 
-from . import worker
-
 
 class _Room(ModuleType):
     """A module that can be called. A function of this name would hide the modules in here."""
 
     def __call__(self, queue: Any, **options: Any) -> int:
+        # The processes of `holdfast worker` do without it.
+        from . import worker
+
         return worker.work(queue, **options)
 
 

@@ -19,7 +19,6 @@ import fcntl
 import os
 import struct
 import sys
-import tempfile
 
 # struct flock: its fields are in another order on macOS.
 _FLOCK = struct.Struct("hhqqi0q" if sys.platform == "linux" else "qqihh")
@@ -60,6 +59,8 @@ class SharedStartLocks(StartLocks):
             self.executor_fd = os.memfd_create("holdfast-starts")
             ours = os.open(f"/proc/self/fd/{self.executor_fd}", os.O_RDWR)
         else:
+            import tempfile
+
             with tempfile.NamedTemporaryFile() as file:
                 self.executor_fd, ours = os.open(file.name, os.O_RDWR), os.open(file.name, os.O_RDWR)
         super().__init__(ours)

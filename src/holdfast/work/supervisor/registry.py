@@ -7,7 +7,6 @@ workers are connected, an idle worker writes nothing; elsewhere it renews its en
 import asyncio
 import os
 import re
-import secrets
 import socket
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -232,7 +231,7 @@ class Registry:
 def new_worker(*, processes: int, threads: int, health: str, now_ms: int) -> Worker:
     """The record of this process as a worker, with a unique name."""
     host, pid = socket.gethostname(), os.getpid()
-    name = f"{re.sub(r'[^A-Za-z0-9.]', '_', host)[:64]}-{pid}-{secrets.token_hex(4)}"
+    name = f"{re.sub(r'[^A-Za-z0-9.]', '_', host)[:64]}-{pid}-{os.urandom(4).hex()}"
     path = str(Path(health).absolute()) if health else ""
     return Worker(
         name=name, host=host, pid=pid, started_at=now_ms, processes=processes, threads=threads, health=path

@@ -24,6 +24,7 @@ from ...core.errors import AppError, BadInput, HoldfastError, SchemaMismatch
 from ...core.job import Code, Job
 from ...engine import joblog
 from ...store.common.clock import monotonic_s, system_clock
+from ...store.common.interrupts import import_all
 from ..executor.stored_handlers import handler_variables
 from ..health import Health
 from ..logs import TRUSTED_ONLY, WORKER
@@ -48,6 +49,8 @@ from .sources import JobSource, JobSources, executor_names
 from .suspects import RELEASE_DELAY_MS, Suspects
 from .warm_tasks import WarmPairs, WarmTasks
 
+# What is needed to open a store.
+OF_STORES = ("holdfast.engine.store_connection", "holdfast.engine.transaction", "holdfast.engine.queries")
 # How long the other jobs of an executor may go on after one has exceeded its time limit.
 GRACE_S = 10.0
 # How long to wait for killed executors to end.
@@ -175,12 +178,16 @@ class Supervisor:
 
     async def _start_executors(self) -> Hello | None:
         """Start the executors; returns the `Hello` of the first, or None if stopped meanwhile."""
+        # While they import the user's modules.
+        importing = asyncio.create_task(asyncio.to_thread(import_all, OF_STORES))
         try:
             return await self._pool.start(self._options.processes)
         except AppError:
             if self._stopping.is_set():
                 return None
             raise
+        finally:
+            await importing
 
     async def _open_stores(self, hello: Hello) -> bool:
         """Open the stores of the queues, and register this worker there; False if stopped meanwhile."""
