@@ -46,10 +46,7 @@ SETTINGS = {
     "listen_addresses": "127.0.0.1",
     "logging_collector": "off",
 }
-TABLES = (
-    *("jobs", "data_apart", "results", "archive", "rows", "counts", "count_changes", "commit_marks"),
-    *("pairs", "tenants"),
-)
+TABLES = ("jobs", "data_apart", "results", "archive", "rows", "counts", "count_changes", "commit_marks")
 
 
 @cache

@@ -11,10 +11,9 @@ from holdfast.core.job import Body, Place
 from holdfast.engine.claim_hint import read_claim_hint
 from holdfast.store.contract import NOTHING, Changes, ClaimQuery, NewJobs, leased_all
 from holdfast.store.postgres.connection import OwnConnection
-from holdfast.store.postgres.fairness import MOST_EMPTY
 from holdfast.store.postgres.statements import literal, read_key, texts, written_key
 from holdfast.store.postgres.store import PostgresStore
-from holdfast.testing.stores.making import NOW_MS, a_job, add, commit, following, look, race, tally
+from holdfast.testing.stores.making import NOW_MS, a_job, add, commit, following, look, race
 from tests.queue_suite.tools import take
 from tests.store.helpers import all_ids
 
@@ -295,33 +294,6 @@ def test_what_is_paused_comes_along_and_is_held_until_the_commit(store, postgres
 
     assert store.run(fn) == ({"one": b"1"}, {"one": b"1", "three": b"3"})
     other.close()
-
-
-def test_pairs_whose_last_jobs_are_taken_are_no_longer_ready(store, postgres, schema):
-    """When there are several of them, also from earlier batches; and one with jobs left stays so."""
-    names = [f"task{n}" for n in range(MOST_EMPTY)]
-    jobs = [a_job(n, task=task) for n, task in enumerate(("left", "left", *names), start=1)]
-    add(store, *jobs)
-
-    def ready():
-        with postgres.connect() as other:
-            rows = other.execute(f"SELECT task FROM {schema}.pairs WHERE ready").fetchall()
-        return {task for (task,) in rows}
-
-    def take(*tasks):
-        def fn(txn):
-            query = ClaimQuery(
-                owner=7, now_ms=NOW_MS, limit=len(tasks), picks=tuple(("", task, 1) for task in tasks)
-            )
-            taken = txn.claim(query)
-            return Changes(counts=tally(taken, by=-1)), len(taken)
-
-        return store.run(fn)
-
-    assert take("left", *names[:-1]) == MOST_EMPTY
-    assert ready() == {"left", *names}
-    assert take(names[-1]) == 1
-    assert ready() == {"left"}
 
 
 @pytest.mark.parametrize("some", [ODD, ODD[:1], [], [None, *ODD], [None]])

@@ -12,8 +12,6 @@ RANKS = {"low": 0, "high": 1 << 53, "limit": 5, "look_at": 5}
 LEASE = {"lease_rank": 1, "owner": 1, "until": 1, "started_at": 1}
 ONE = {"tenants": texts([""]), "tasks": texts(["t"]), "mosts": numbers([3]), "lows": numbers([0])}
 ANY = dict.fromkeys(("tenants", "tasks", "pattern")) | {"skipped_tenants": "{}", "skipped_tasks": "{}"}
-# A claim tells the newest turns as well, and whether its pair has more.
-TURNS = ("jobs_ready_pair", "pairs_pkey", "tenants_empty", "tenants_pkey", "tenants_ready")
 PAGE = {"table": "k", "after": "", "prefix": "a", "above": "b", "limit": 5}
 ASKED = [
     ("load", {"ids": numbers([1, 2])}, ["jobs_pkey"]),
@@ -25,11 +23,9 @@ ASKED = [
     ("expiring", (9, 5), ["jobs_expiring"]),
     ("domain_queue", ("", b"d", "t", 2, 5), ["jobs_domain"]),
     ("domain_queue_last", ("", b"d", "t", 2, 5), ["jobs_domain"]),
-    ("claim_any", RANKS | LEASE | ANY | {"mock": False}, ["jobs_ready", "jobs_pkey", *TURNS]),
-    ("claim_pairs", RANKS | LEASE | ONE, ["jobs_pkey", *TURNS]),
-    ("claim_merged", RANKS | LEASE | ONE, ["jobs_pkey", *TURNS]),
-    ("pairs_of_tenant", {"tenant": "", "first": "a", "above": "b", "limit": 5}, ["pairs_pkey"]),
-    ("pairs_ready", {"limit": 5}, ["pairs_ready"]),
+    ("claim_any", RANKS | LEASE | ANY | {"mock": False}, ["jobs_ready", "jobs_pkey"]),
+    ("claim_pairs", RANKS | LEASE | ONE, ["jobs_ready_pair", "jobs_pkey"]),
+    ("claim_merged", RANKS | LEASE | ONE, ["jobs_ready_pair", "jobs_pkey"]),
     ("data", {"ids": numbers([1])}, ["jobs_pkey", "archive_pkey", "data_apart_pkey"]),
     ("ended", {"before": 1, "tenant": None, "limit": 5}, ["archive_ended"]),
     ("rows", ("k", texts(["a"])), ["rows_pkey"]),
@@ -37,20 +33,20 @@ ASKED = [
     ("scan", PAGE, ["rows_pkey"]),
     ("scan_due", PAGE | {"due": 5}, ["rows_due"]),
     ("tables", (), ["rows_pkey"]),
-    ("tenants_by_turn", (0, "", 5), ["tenants_ready"]),
     ("named_ready", ("", "t"), ["jobs_ready_pair"]),
 ]
 # What stands in functions is called with values that lead through all of it.
 CALLS = [
-    "first_reads('{}', '{pause,schedule}', 17, true, '{0,0,0,0}')",
+    "first_reads('{}', '{pause,schedule}', 17, '{0,0,0,0}')",
+    "ready_tasks('', 'a', 'z', 5, 5)",
+    "ready_tenants('', 'z', 5)",
     "hold_rows('{}', '{}', '{k}', '{a,b}', '{whole}')",
     """commit_changes(
         added_ids => '{90001,90002}', alike_task => 't', alike_place => 2::smallint, alike_rank => 5,
         added_middle => ',', added_tail => '}', added_bodies => '{1,2}', added_apart => true,
-        expected_notice => '', filled => '{"",t,77,79,"",u,78,79}',
+        expected_notice => '',
         counts => '{"",t,2,QUEUED,2,"",u,2,QUEUED,2}', new_mark => 5,
-        row_table => '{k}', row_key => '{a,b}', row_value => '{a,b}',
-        served => '{"",t,5,"",v,6}', forget_before => 3, forget_most => 5)""",
+        row_table => '{k}', row_key => '{a,b}', row_value => '{a,b}')""",
     """commit_changes(
         added_ids => '{90003}', alike_task => 't', alike_place => 2::smallint, alike_rank => 5,
         added_middle => ',', added_tail => '}', added_bodies => '{1}', added_plain => true)""",
@@ -59,10 +55,10 @@ CALLS = [
         swapped_place => '{2}', archived_ids => '{90002}', archived_version => '{2}', archived_task => '{t}',
         archived_finished_at => '{5}', archived_record => '{"{}"}', data_ids => '{90001}',
         data_bodies => '{1}', result_ids => '{90001}', result_bodies => '{1}', gone_table => '{k}',
-        gone_key => '{a,b}', taken => '{"",u,5,5,78,79}')""",
+        gone_key => '{a,b}')""",
     """commit_changes(
         removed_ids => '{90001}', removed_version => '{2}', forgotten_ids => '{90002}',
-        counts => '{"",u,2,QUEUED,-2}', taken => '{"",u,NULL,NULL,78,79}')""",
+        counts => '{"",u,2,QUEUED,-2}')""",
 ]
 
 

@@ -18,7 +18,6 @@ from ...core.job import Body, Job, Place, State, Unreadable, size_of
 from ...core.kinds import Names
 from ..common.form import COLD, rest_parts
 from ..contract import UNCHANGED, Changes, CountKey, NewJobs, RowKey, TallyKey
-from ..fairness import Pair
 from .statements import (
     LAYOUT,
     in_hex,
@@ -224,20 +223,16 @@ def tables_of(rows: Collection[RowKey]) -> Names:
 
 def put_counts(
     parameters: Parameters, counts: Mapping[CountKey, int], tallies: Mapping[TallyKey, int]
-) -> dict[Pair, int]:
-    """Add the counts; return the difference of READY jobs by pair."""
-    ready: dict[Pair, int] = {}
+) -> None:
+    """Add the counts."""
     columns: list[str] = []
     for (tenant, task, place, state), number in counts.items():
         if number:
             columns += (tenant, task, f"{place:d}", state, f"{number}")
-            if place is Place.READY:
-                ready[tenant, task] = ready.get((tenant, task), 0) + number
     for key, number in tallies.items():
         columns += (key.tenant, key.task, "0", key.kind, f"{number}")
     if columns:
         parameters["counts"] = texts(columns)
-    return ready
 
 
 # How a call is written

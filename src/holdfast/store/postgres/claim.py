@@ -6,11 +6,11 @@
     any other pairs                      the first jobs of each, merged by rank without locks; then those that
                                          are still free are locked. If some were not, more are read.
 
-The (tenant, task) pairs with READY jobs are known from the turns (`fairness`), so a pattern of names is only
-a filter over these. If index scans are slow because of dead entries, they start behind them (`starts`).
+The (tenant, task) pairs with READY jobs are known from the counts (`ready_pairs`), so a pattern of names is
+only a filter over these. If index scans are slow because of dead entries, they start behind them (`starts`).
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from itertools import repeat
 from operator import attrgetter
 from typing import Any
@@ -21,10 +21,8 @@ from ...core import rank
 from ...core.glob import as_regex, span
 from ...core.job import Body, Job
 from ..contract import ClaimQuery, Pick
-from ..fairness import Pair
 from .connection import PostgresConnection
-from .fairness import ClaimedTurns
-from .reads import ABOVE
+from .ready_pairs import Pair
 from .starts import READY, Starts
 from .statements import numbers, texts
 
@@ -49,7 +47,7 @@ class PostgresClaim:
         sql: dict[str, str],
         query: ClaimQuery,
         starts: Starts,
-        pairs: Sequence[Pair] | None,
+        pairs: Collection[Pair] | None,
         own_pairs: Collection[Pair],
     ) -> None:
         self._connection, self._sql, self._query, self._starts = connection, sql, query, starts
@@ -57,7 +55,6 @@ class PostgresClaim:
         self._known_pairs, self._own_pairs = pairs, own_pairs
         # The data of leased jobs that is in the job's row; None: it is in its own table.
         self.beside: dict[int, Body | None] = {}
-        self.turns = ClaimedTurns()
         self._low, self._high = rank.range_of(query.priority)
         self._values: dict[str, Any] = {
             "lease_rank": rank.lease(query.lease_until),
@@ -100,11 +97,11 @@ class PostgresClaim:
         query = self._query
         if query.tenant is None:
             rows = self._connection.rows(self._sql["pairs_ready"], {"limit": MOST_PAIRS + 1})
-        else:
-            first, above = ("", None) if query.glob is None else span(query.glob)
-            asked = {"tenant": query.tenant, "first": first, "above": above or ABOVE, "limit": MOST_PAIRS + 1}
-            rows = self._connection.rows(self._sql["pairs_of_tenant"], asked)
-        return [(tenant, task) for tenant, task in rows]
+            return [(tenant, task) for tenant, task in rows]
+        first, above = ("", None) if query.glob is None else span(query.glob)
+        asked = {"tenant": query.tenant, "first": first, "above": above, "limit": MOST_PAIRS + 1}
+        rows = self._connection.rows(self._sql["pairs_of_tenant"], asked)
+        return [(query.tenant, task) for (task,) in rows]
 
     def _take_any(self) -> list[Job]:
         query = self._query
@@ -167,7 +164,7 @@ class PostgresClaim:
     def _take(self, name: str, **values: Any) -> tuple[list[Job], float, int]:
         """The jobs, the time it took, and how many jobs were examined."""
         (row,) = self._connection.rows(self._sql[name], self._values | values)
-        answer, bodies, raws, newest, of_pair, of_tenant, has_more, took_us, looked_at = row
+        answer, bodies, raws, took_us, looked_at = row
         if answer is None:
             return [], took_us / 1_000_000, looked_at or 0
         found = _JOBS.decode(answer)
@@ -175,7 +172,6 @@ class PostgresClaim:
         for job, raw in zip(found, raws or repeat(None, 0), strict=False):
             if raw is not None:
                 self.beside[job.id] = raw
-        self.turns = ClaimedTurns(newest, of_pair, of_tenant, has_more)
         return found, took_us / 1_000_000, looked_at or 0
 
     def _lows(self, picks: list[Pick]) -> list[int]:

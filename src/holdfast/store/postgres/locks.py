@@ -26,8 +26,6 @@ _RANGES = {
     DOMAIN: 2048,
     UNIQUE: 1024,
     "row": 1024,
-    "pair": 512,
-    "tenant": 512,
     "fold": 1,
     "migrate": 1,
 }

@@ -29,7 +29,7 @@ NO_LAYOUT = Layout(0, 0)
 # How long a migration waits for running transactions: all others wait behind it.
 STOP_WAIT_MS = 5_000
 # The tables that batches and SQL functions of the store write.
-_WRITTEN = ("jobs", "data_apart", "results", "archive", "rows", "counts", "count_changes", "pairs", "tenants")
+_WRITTEN = ("jobs", "data_apart", "results", "archive", "rows", "counts", "count_changes")
 
 
 def layout_of(connection: PostgresConnection, schema: str) -> Layout:

@@ -11,11 +11,11 @@ from ...core.job import Body, Job, Place, State
 from ...core.jump import Jump
 from ...core.kinds import CHORE, OUTBOX, PAUSE, SCHEDULE
 from ...core.limits import DomainCounts, DomainKey
-from .. import fairness
+from .. import ready_pairs
 from ..contract import CountKey, JobFilter, Moments, Row, TallyKey, Waiting, WaitingQuery
 from .connection import PostgresConnection, Values
-from .fairness import SeenPair, SeenTurns, StoredTurns
 from .presence import find_present
+from .ready_pairs import Pair, SeenPairs, StoredPairs
 from .starts import Starts, Walks
 from .statements import key_texts, numbers, raws, read_key, texts, written_key
 
@@ -35,7 +35,7 @@ _RUNNING: set[Place | State | None] = {Place.RUNNING, State.RUNNING}
 
 # The tables that a waiting process reads before it claims.
 FIRST_TABLES = (CHORE, OUTBOX, PAUSE, SCHEDULE)
-# Up to this many pairs with READY jobs are read together; with more, `StoredTurns` is used.
+# Up to this many pairs with READY jobs are read together; with more, `StoredPairs` is used.
 FEW_PAIRS = 16
 # Greater than every key.
 ABOVE = "\U0010ffff" * 64
@@ -48,8 +48,7 @@ class PostgresReads:
     jump: Jump | None = None
     # Prefetched by the SQL function `first_reads`.
     _moments: Moments | None = None
-    _pairs: list[fairness.Pair] | None = None
-    _turns: SeenTurns | None = None
+    _pairs: dict[Pair, int] | None = None
 
     def __init__(
         self,
@@ -149,8 +148,9 @@ class PostgresReads:
         return {(job.tenant, job.task): job for job in found}
 
     def waiting(self, query: WaitingQuery) -> list[Waiting]:
-        """The pairs with READY jobs in fair order."""
-        return fairness.waiting(self._turns or StoredTurns(self.connection, self.sql), query, self.rows)
+        """The pairs with READY jobs."""
+        seen = None if self._pairs is None else SeenPairs(self._pairs.items())
+        return ready_pairs.waiting(seen or StoredPairs(self.connection, self.sql), query, self.rows)
 
     def domain_queue(self, key: DomainKey, task: str, place: Place, *, last: bool, limit: int) -> list[Job]:
         """The first or last jobs of one task of a domain in a place."""
@@ -201,24 +201,22 @@ class PostgresReads:
             ((_, _, *seen),) = self.connection.rows(
                 self.sql["first_reads"], for_first_reads(walks, FIRST_TABLES)
             )
-            self.see(walks, seen, FIRST_TABLES, counted=True)
+            self.see(walks, seen, FIRST_TABLES)
         assert self._moments is not None
         return self._moments
 
-    def see(self, walks: Walks, seen: Sequence[Any], tables: Sequence[str], *, counted: bool) -> None:
+    def see(self, walks: Walks, seen: Sequence[Any], tables: Sequence[str]) -> None:
         """Take over the result of the SQL function `first_reads`."""
-        moments, row_tables, keys, values, tenants, tasks, turns, tenant_turns, ready, took_us = seen
+        moments, row_tables, keys, values, tenants, tasks, ready, took_us = seen
         self._see_moments(walks, moments, took_us)
         self._whole.update(tables)
         for table in tables:
             self._rows[table] = {}
         for table, key, value in zip(row_tables or (), keys or (), values or (), strict=True):
             self._rows[table][read_key(key)] = value
-        pairs = list(zip(tenants or (), tasks or (), strict=True))
+        pairs = dict(zip(zip(tenants or (), tasks or (), strict=True), ready or (), strict=True))
         if len(pairs) <= FEW_PAIRS:
             self._pairs = pairs
-            if counted:
-                self._turns = SeenTurns(map(SeenPair, pairs, turns or (), tenant_turns or (), ready or ()))
 
     def _see_moments(self, walks: Walks, moments: Sequence[int | None], took_us: int) -> None:
         walks.ended(moments, took_us / 1_000_000, self.now_ms)
@@ -288,7 +286,6 @@ def for_first_reads(walks: Walks, tables: Sequence[str]) -> dict[str, Any]:
         "locks": None,
         "tables": texts(tables),
         "few": FEW_PAIRS + 1,
-        "counted": bool(tables),
         "moments": numbers(walks.began),
     }
 

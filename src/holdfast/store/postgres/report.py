@@ -43,9 +43,7 @@ INDEXES = (
     *("jobs_pkey", "jobs_ready", "jobs_ready_pair", "jobs_scheduled", "jobs_running", "jobs_standing"),
     *("jobs_domain", "jobs_children", "jobs_expiring", "jobs_schedule", "data_apart_pkey", "results_pkey"),
     *("archive_pkey", "archive_ended", "rows_pkey", "rows_due"),
-    *("counts_pkey", "counts_tallies", "count_changes_ready"),
-    *("pairs_pkey", "pairs_ready", "pairs_empty", "tenants_pkey", "tenants_ready", "tenants_empty"),
-    "commit_marks_pkey",
+    *("counts_pkey", "counts_tallies", "counts_ready", "count_changes_ready", "commit_marks_pkey"),
 )
 
 

@@ -91,7 +91,7 @@ class PostgresStore:
         self._first_reads_sql, _ = numbered(self._writing["first_reads"])
         self._pause_lock = lock_number(schema, "table", PAUSE)
         self._closed = False
-        self.folding = Folding(schema, self._writing, self.pool, _BATCH)
+        self.folding = Folding(self._writing, self.pool, _BATCH)
         self._database: Database | None = None
         self._closing = threading.Lock()
 
@@ -211,12 +211,12 @@ class PostgresStore:
         """Begin a batch: take its locks, prefetch what a claim reads first, then read the time."""
         walks = Walks(self.starts)
         ordered = locks.begin({self._pause_lock: False})
-        asked = (numbers(ordered), "{pause}", FEW_PAIRS + 1, False, numbers(walks.began))
+        asked = (numbers(ordered), "{pause}", FEW_PAIRS + 1, numbers(walks.began))
         sql = f"{_BATCH}{self.pool.settings}{connection.written(self._first_reads_sql, asked)}"
         ((notice, now_ms, *seen),) = connection.rows(sql)
         self._notice = notice
         txn = self._txn(connection, locks, self._note_time(now_ms), notice)
-        txn.see(walks, seen, (PAUSE,), counted=False)
+        txn.see(walks, seen, (PAUSE,))
         return txn
 
     def _txn(
@@ -231,7 +231,6 @@ class PostgresStore:
             notice=notice,
             locks=locks,
             at_ms=now_ms if self._clock is None else 0,
-            perhaps_empty=self.folding.perhaps_empty,
             version=self._layout.version,
         )
 
@@ -339,7 +338,7 @@ class PostgresStore:
             self._reading["first_reads"], for_first_reads(walks, FIRST_TABLES)
         )
         view = self._reads(connection, notice, now_ms)
-        view.see(walks, seen, FIRST_TABLES, counted=True)
+        view.see(walks, seen, FIRST_TABLES)
         return view
 
     def _reads(self, connection: OwnConnection, notice: bytes, now_ms: int) -> PostgresReads:
@@ -382,13 +381,7 @@ class PostgresStore:
         connection.execute(f"SAVEPOINT holdfast; SET LOCAL lock_timeout = {self._patience_s * 1000:.0f}")
         try:
             # Without prefetching: the lock of the pauses would be held until the caller's transaction ends.
-            begin = {
-                "locks": numbers(locks.begin({})),
-                "tables": None,
-                "few": 0,
-                "counted": None,
-                "moments": None,
-            }
+            begin = {"locks": numbers(locks.begin({})), "tables": None, "few": 0, "moments": None}
             ((notice, now_ms, *_),) = connection.rows(self._writing["first_reads"], begin)
             # What a batch reads must be current, or permits and counts would be wrong for ever.
             reading = _NO_CONNECTION if session.has_old_snapshot else connection

@@ -14,14 +14,13 @@ from ...core.errors import Conflict
 from ...core.job import Body, Job, Place
 from ...core.kinds import DOMAIN, Names
 from ...core.layout import keep_rows, keep_unknown, unmovable
-from ..contract import NOTHING, UNCHANGED, Changes, ClaimQuery, Moments, Waiting, WaitingQuery
-from ..fairness import Pair
+from ..contract import NOTHING, UNCHANGED, Changes, ClaimQuery, Moments
 from .changes import Parameters, call_of, parameters_of, put_counts, tables_of
 from .claim import PostgresClaim
 from .connection import PostgresConnection
-from .fairness import ClaimTurns, put_ready
 from .locks import Locks, Wants, row_locks
 from .reads import PostgresReads, for_first_reads
+from .ready_pairs import Pair
 from .starts import Starts, Walks
 from .statements import key_texts, numbers, read_key, texts
 
@@ -40,15 +39,12 @@ class PostgresTxn(PostgresReads):
         notice: bytes | None,
         locks: Locks,
         at_ms: int,
-        perhaps_empty: set[Pair],
         version: int,
     ) -> None:
         super().__init__(connection, sql, now_ms, schema=schema, starts=starts, notice=notice)
         self.locks = locks
         # The version of the store's layout.
         self.version = version
-        # Pairs that are marked as having READY jobs, and may have none.
-        self._perhaps_empty = perhaps_empty
         # The time that is stored with written rows; 0 if the clock is not the server's.
         self._at_ms = at_ms
         # The mark that shows later whether this batch was committed.
@@ -56,9 +52,8 @@ class PostgresTxn(PostgresReads):
         # How many rows of count differences were appended.
         self.appended = 0
         self._wrote = False
-        # Returned by claims: data in the jobs' rows (None: in its own table), and turns.
+        # Returned by claims: data in the jobs' rows (None: in its own table).
         self._beside: dict[int, Body | None] = {}
-        self._served: ClaimTurns | None = None
         # Pairs to which this batch has added READY jobs.
         self._own_pairs: dict[Pair, None] = {}
 
@@ -70,12 +65,6 @@ class PostgresTxn(PostgresReads):
         """The live children of a job, by id. The parent is locked first, as in `load`."""
         self.connection.value(self.sql["hold"], (parent_id,))
         return super().children(parent_id, place=place, after=after, limit=limit)
-
-    def waiting(self, query: WaitingQuery) -> list[Waiting]:
-        """The pairs with READY jobs in fair order, including the claims of this batch."""
-        if self._served is not None and self._served.pairs:
-            self.write(Changes())
-        return super().waiting(query)
 
     def bodies(self, ids: Collection[int], *, result: bool = False) -> dict[int, Body]:
         """The data of jobs, or their results; data returned by a claim is not read again."""
@@ -142,9 +131,6 @@ class PostgresTxn(PostgresReads):
         if jobs:
             self._wrote = True
             self._beside |= claim.beside
-            if self._served is None:
-                self._served = ClaimTurns()
-            self._served.note(jobs, query, claim.turns)
             self._claimed(jobs, rank.lease(query.lease_until))
         return jobs
 
@@ -196,17 +182,15 @@ class PostgresTxn(PostgresReads):
         return parameters
 
     def _parameters(self, changes: Changes) -> Parameters:
-        """The parameters of `commit_changes`: the changes, locks and turns."""
+        """The parameters of `commit_changes`: the changes and locks."""
         parameters = parameters_of(changes)
         if changes.counts or changes.tallies:
             self.appended += len(changes.counts) + len(changes.tallies)
-            if ready := put_counts(parameters, changes.counts, changes.tallies):
-                last = self._served.last if self._served else {}
-                put_ready(parameters, self.schema, ready, last, self._perhaps_empty)
+            put_counts(parameters, changes.counts, changes.tallies)
+            # The number of READY jobs of a pair may have become 0.
+            self._pairs = None
         if changes.rows:
             self._lock_rows(parameters, tables_of(changes.rows))
-        if self._served is not None and self._served.pairs:
-            self._served.put(parameters)
         if self.starts:
             self._note_starts(changes)
         return parameters

@@ -111,6 +111,8 @@ CREATE TABLE {schema}.count_changes (
     state  text     COLLATE "C" NOT NULL,
     number bigint   NOT NULL
 ) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_cost_delay = 0);
+-- Those of READY jobs: the pairs (tenant, task) that have some are found by their names (`ready_pairs.py`).
+CREATE INDEX counts_ready ON {schema}.counts (tenant, task) WHERE place = 2;
 CREATE INDEX count_changes_ready ON {schema}.count_changes (tenant, task) WHERE place = 2;
 
 -- The marks of the transactions of the last minutes: they show whether a COMMIT without an answer succeeded. A `void` mark
@@ -118,30 +120,6 @@ CREATE INDEX count_changes_ready ON {schema}.count_changes (tenant, task) WHERE 
 CREATE TABLE {schema}.commit_marks (
     at_ms bigint NOT NULL, mark bigint NOT NULL, void boolean NOT NULL DEFAULT false, PRIMARY KEY (at_ms, mark)
 ) WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_cost_delay = 0);
-
--- Tenants and pairs (tenant, task): whether they have READY jobs, and the number of their last turn (docs/decisions/0004).
-CREATE TABLE {schema}.pairs (
-    tenant text    COLLATE "C" NOT NULL,
-    task   text    COLLATE "C" NOT NULL,
-    ready  boolean NOT NULL,
-    served bigint  NOT NULL,
-    PRIMARY KEY (tenant, task)
-) WITH (
-    fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000,
-    autovacuum_vacuum_cost_delay = 0
-);
-CREATE INDEX pairs_ready ON {schema}.pairs (tenant, served, task) WHERE ready;
-CREATE INDEX pairs_empty ON {schema}.pairs (served, tenant, task) WHERE NOT ready;
-CREATE TABLE {schema}.tenants (
-    tenant text    COLLATE "C" NOT NULL PRIMARY KEY,
-    ready  boolean NOT NULL,
-    served bigint  NOT NULL
-) WITH (
-    fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000,
-    autovacuum_vacuum_cost_delay = 0
-);
-CREATE INDEX tenants_ready ON {schema}.tenants (served, tenant) WHERE ready;
-CREATE INDEX tenants_empty ON {schema}.tenants (served, tenant) WHERE NOT ready;
 
 -- The last tick of the ids that `add` makes.
 CREATE SEQUENCE {schema}.ticks MINVALUE 1;

@@ -49,24 +49,73 @@ BEGIN
 END
 $$;
 
--- Whether a tenant has READY jobs. A pair that is marked as ready may have none.
-CREATE FUNCTION {schema}.has_ready(of_tenant text) RETURNS boolean LANGUAGE plpgsql AS $$
+-- The tasks of a tenant that have READY jobs, with their numbers, by name from `from_task` on and below `below`: the first
+-- `most` of them. It takes an index lookup or two for each name, and at most `looked_at` names.
+CREATE FUNCTION {schema}.ready_tasks(of_tenant text, from_task text, below text, looked_at integer, most integer)
+RETURNS TABLE (task text, number bigint) LANGUAGE plpgsql AS $$
+#variable_conflict use_column
+DECLARE
+    name text := from_task;
+    found integer := 0;
 BEGIN
-    RETURN EXISTS (
-        SELECT FROM {schema}.pairs WHERE tenant = of_tenant AND ready AND {schema}.ready_of(of_tenant, task) > 0
-    );
+    FOR at IN 1..looked_at LOOP
+        name := least(
+            (SELECT task FROM {schema}.counts WHERE place = 2 AND tenant = of_tenant AND task >= name ORDER BY task LIMIT 1),
+            (SELECT task FROM {schema}.count_changes WHERE place = 2 AND tenant = of_tenant AND task >= name
+             ORDER BY task LIMIT 1)
+        );
+        EXIT WHEN name IS NULL OR name COLLATE "C" >= below COLLATE "C";
+        number := {schema}.ready_of(of_tenant, name);
+        IF number > 0 THEN
+            task := name;
+            RETURN NEXT;
+            found := found + 1;
+            EXIT WHEN found = most;
+        END IF;
+        -- The next name in order: text has no characters below this one.
+        name := name || E'\x01';
+    END LOOP;
+END
+$$;
+
+-- The tenants that have READY jobs, likewise.
+CREATE FUNCTION {schema}.ready_tenants(from_tenant text, below text, most integer) RETURNS SETOF text LANGUAGE plpgsql AS $$
+DECLARE
+    name text := from_tenant;
+    found integer := 0;
+BEGIN
+    WHILE found < most LOOP
+        name := least(
+            (SELECT tenant FROM {schema}.counts WHERE place = 2 AND tenant >= name ORDER BY tenant LIMIT 1),
+            (SELECT tenant FROM {schema}.count_changes WHERE place = 2 AND tenant >= name ORDER BY tenant LIMIT 1)
+        );
+        EXIT WHEN name IS NULL OR name COLLATE "C" >= below COLLATE "C";
+        IF EXISTS (SELECT FROM {schema}.ready_tasks(name, '', NULL, 1000000000, 1)) THEN
+            RETURN NEXT name;
+            found := found + 1;
+        END IF;
+        name := name || E'\x01';
+    END LOOP;
+END
+$$;
+
+-- The first pairs that have READY jobs.
+CREATE FUNCTION {schema}.ready_pairs(most integer) RETURNS TABLE (tenant text, task text, number bigint)
+LANGUAGE plpgsql AS $$
+BEGIN
+    RETURN QUERY SELECT name, ready.task, ready.number FROM {schema}.ready_tenants('', NULL, most) AS name
+    CROSS JOIN LATERAL {schema}.ready_tasks(name, '', NULL, 1000000000, most) AS ready LIMIT most;
 END
 $$;
 
 -- Begin a batch. It takes the lock of the notice and the `locks` that the previous try of the batch asked for, and only
 -- then reads the clock. Unless `few` is 0, it also returns what a claim or a waiting process reads first: when upkeep is
--- needed next, some tables, the first pairs with READY jobs (with `counted` also their numbers), and the time that this
--- took.
+-- needed next, some tables, the first pairs with READY jobs, and the time that this took.
 CREATE FUNCTION {schema}.first_reads(
-    locks bigint[], of_tables text[], few integer, counted boolean, moments_from bigint[],
+    locks bigint[], of_tables text[], few integer, moments_from bigint[],
     OUT notice bytea, OUT now_ms bigint,
     OUT moments bigint[], OUT row_tables text[], OUT row_keys text[], OUT row_values bytea[],
-    OUT pair_tenants text[], OUT pair_tasks text[], OUT pair_turns bigint[], OUT tenant_turns bigint[], OUT ready bigint[],
+    OUT pair_tenants text[], OUT pair_tasks text[], OUT ready bigint[],
     OUT took_us bigint
 ) LANGUAGE plpgsql AS $$
 DECLARE
@@ -95,14 +144,9 @@ BEGIN
         FROM (
             SELECT array_agg(tbl), array_agg(key), array_agg(value) FROM {schema}.rows WHERE tbl = ANY(of_tables)
         ) AS asked CROSS JOIN (
-            SELECT array_agg(tenant), array_agg(task), array_agg(turn), array_agg(tenant_turn),
-                array_agg(CASE WHEN counted THEN {schema}.ready_of(tenant, task) END)
-            FROM (
-                SELECT tenant, task, pairs.served AS turn, tenants.served AS tenant_turn
-                FROM {schema}.pairs JOIN {schema}.tenants USING (tenant) WHERE pairs.ready LIMIT few
-            ) AS waiting
+            SELECT array_agg(tenant), array_agg(task), array_agg(number) FROM {schema}.ready_pairs(few)
         ) AS pair
-        INTO moments, row_tables, row_keys, row_values, pair_tenants, pair_tasks, pair_turns, tenant_turns, ready;
+        INTO moments, row_tables, row_keys, row_values, pair_tenants, pair_tasks, ready;
         took_us := extract(epoch FROM clock_timestamp() - began) * 1000000;
     END IF;
     now_ms := extract(epoch FROM clock_timestamp()) * 1000;

@@ -1,128 +1,13 @@
--- Mark pairs and their tenants as ready. `filled`: see `commit_changes`.
-CREATE FUNCTION {schema}.fill_pairs(filled text[]) RETURNS void LANGUAGE plpgsql AS $$
-BEGIN
-    INSERT INTO {schema}.pairs (tenant, task, ready, served)
-    SELECT filled[n], filled[n + 1], true, 0 FROM generate_series(1, cardinality(filled), 4) AS n ORDER BY 1, 2
-    ON CONFLICT (tenant, task) DO UPDATE SET ready = true WHERE NOT pairs.ready;
-    INSERT INTO {schema}.tenants (tenant, ready, served)
-    SELECT DISTINCT filled[n], true, 0 FROM generate_series(1, cardinality(filled), 4) AS n ORDER BY 1
-    ON CONFLICT (tenant) DO UPDATE SET ready = true WHERE NOT tenants.ready;
-END
-$$;
-
--- Whether a pair that is marked as ready has no READY job. Most have one after the last claimed job, at (rank, id).
-CREATE FUNCTION {schema}.is_empty(of_tenant text, of_task text, last_rank bigint, last_id bigint) RETURNS boolean
-LANGUAGE plpgsql AS $$
-BEGIN
-    IF EXISTS (
-        SELECT FROM {schema}.jobs
-        WHERE place = 2 AND NOT mock AND tenant = of_tenant AND task = of_task AND (rank, id) > (last_rank, last_id)
-    ) THEN
-        RETURN false;
-    END IF;
-    RETURN EXISTS (SELECT FROM {schema}.pairs WHERE tenant = of_tenant AND task = of_task AND ready::int = 1)
-        AND {schema}.ready_of(of_tenant, of_task) = 0;
-END
-$$;
-
--- Mark pairs without READY jobs as empty, if their locks are free; and their tenants likewise. `taken`: see
--- `commit_changes`.
-CREATE FUNCTION {schema}.empty_pairs(taken text[]) RETURNS void LANGUAGE plpgsql AS $$
+-- Fold the differences of the counts into the sums, and delete old marks, unless another process does.
+CREATE FUNCTION {schema}.fold_counts(marks_before bigint) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
-    the_tenants text[];
-    the_tasks text[];
-BEGIN
-    SELECT array_agg(taken[n]), array_agg(taken[n + 1]) INTO the_tenants, the_tasks
-    FROM generate_series(1, cardinality(taken), 6) AS n
-    -- In this order, because a pair that is not empty must not be locked.
-    WHERE CASE WHEN {schema}.is_empty(taken[n], taken[n + 1], taken[n + 2]::bigint, taken[n + 3]::bigint)
-        THEN pg_try_advisory_xact_lock(taken[n + 4]::bigint) AND pg_try_advisory_xact_lock(taken[n + 5]::bigint)
-        ELSE false END;
-    IF the_tenants IS NULL THEN
-        RETURN;
-    END IF;
-    -- Checked again after the lock: another batch may have added jobs meanwhile.
-    WITH empty AS MATERIALIZED (
-        SELECT pairs.tenant, pairs.task FROM unnest(the_tenants, the_tasks) AS named (tenant, task)
-        JOIN {schema}.pairs ON (pairs.tenant, pairs.task) = (named.tenant, named.task)
-        WHERE ready::int = 1 AND {schema}.ready_of(pairs.tenant, pairs.task) = 0 FOR UPDATE OF pairs SKIP LOCKED
-    )
-    UPDATE {schema}.pairs SET ready = false FROM empty WHERE (pairs.tenant, pairs.task) = (empty.tenant, empty.task);
-    IF NOT FOUND THEN
-        RETURN;
-    END IF;
-    WITH empty AS MATERIALIZED (
-        SELECT tenant FROM {schema}.tenants
-        WHERE tenant = ANY(the_tenants) AND ready
-            AND NOT EXISTS (SELECT FROM {schema}.pairs WHERE pairs.tenant = tenants.tenant AND pairs.ready)
-        FOR UPDATE SKIP LOCKED
-    )
-    UPDATE {schema}.tenants SET ready = false FROM empty WHERE tenants.tenant = empty.tenant;
-END
-$$;
-
--- Record the turns of pairs and their tenants; a tenant gets the last turn of its tasks. A row that another batch has
--- locked is skipped: that batch serves it at the same time.
-CREATE FUNCTION {schema}.serve_pairs(turns text[]) RETURNS void LANGUAGE plpgsql AS $$
-BEGIN
-    WITH named AS MATERIALIZED (
-        SELECT turns[n] AS tenant, turns[n + 1] AS task, turns[n + 2]::bigint AS turn
-        FROM generate_series(1, cardinality(turns), 3) AS n
-    ),
-    free AS MATERIALIZED (
-        SELECT named.* FROM named
-        JOIN {schema}.pairs ON (pairs.tenant, pairs.task) = (named.tenant, named.task) FOR UPDATE OF pairs SKIP LOCKED
-    ),
-    moved AS (
-        UPDATE {schema}.pairs SET served = free.turn FROM free WHERE (pairs.tenant, pairs.task) = (free.tenant, free.task)
-    )
-    INSERT INTO {schema}.pairs (tenant, task, ready, served)
-    SELECT tenant, task, false, turn FROM named
-    WHERE NOT EXISTS (SELECT FROM {schema}.pairs WHERE (pairs.tenant, pairs.task) = (named.tenant, named.task))
-    ON CONFLICT DO NOTHING;
-    WITH named AS MATERIALIZED (
-        SELECT turns[n] AS tenant, max(turns[n + 2]::bigint) AS turn
-        FROM generate_series(1, cardinality(turns), 3) AS n GROUP BY 1
-    ),
-    free AS MATERIALIZED (
-        SELECT named.* FROM named JOIN {schema}.tenants ON tenants.tenant = named.tenant FOR UPDATE OF tenants SKIP LOCKED
-    ),
-    moved AS (UPDATE {schema}.tenants SET served = free.turn FROM free WHERE tenants.tenant = free.tenant)
-    INSERT INTO {schema}.tenants (tenant, ready, served)
-    SELECT tenant, false, turn FROM named
-    WHERE NOT EXISTS (SELECT FROM {schema}.tenants WHERE tenants.tenant = named.tenant)
-    ON CONFLICT DO NOTHING;
-END
-$$;
-
--- Delete pairs and tenants that have had no READY job for very many turns.
-CREATE FUNCTION {schema}.forget_turns(before bigint, most integer) RETURNS void LANGUAGE plpgsql AS $$
-BEGIN
-    WITH old AS MATERIALIZED (
-        SELECT tenant, task FROM {schema}.pairs
-        WHERE NOT ready AND served < before ORDER BY served, tenant, task LIMIT most FOR UPDATE SKIP LOCKED
-    )
-    DELETE FROM {schema}.pairs USING old WHERE (pairs.tenant, pairs.task) = (old.tenant, old.task);
-    WITH old AS MATERIALIZED (
-        SELECT tenant FROM {schema}.tenants
-        WHERE NOT ready AND served < before ORDER BY served, tenant LIMIT most FOR UPDATE SKIP LOCKED
-    )
-    DELETE FROM {schema}.tenants USING old WHERE tenants.tenant = old.tenant;
-END
-$$;
-
--- Fold the differences of the counts into the sums, and delete old marks, unless another process does. Returns the pairs
--- whose number of READY jobs has changed: some of them may have none.
-CREATE FUNCTION {schema}.fold_counts(marks_before bigint) RETURNS TABLE (tenant text, task text) LANGUAGE plpgsql AS $$
-#variable_conflict use_column
-DECLARE
-    found record;
+    zero record;
 BEGIN
     IF NOT pg_try_advisory_xact_lock({fold_lock}) THEN
         RETURN;
     END IF;
     DELETE FROM {schema}.commit_marks WHERE at_ms < marks_before;
-    FOR found IN WITH gone AS (
+    FOR zero IN WITH gone AS (
         DELETE FROM {schema}.count_changes RETURNING tenant, task, place, state, number
     ),
     folded AS (
@@ -133,30 +18,19 @@ BEGIN
         RETURNING tenant, task, place, state, number
     )
     SELECT tenant, task, place, state FROM folded WHERE number = 0
-    UNION ALL SELECT DISTINCT tenant, task, 2::smallint, NULL FROM gone WHERE place = 2
     LOOP
-        IF found.state IS NOT NULL THEN
-            DELETE FROM {schema}.counts
-            WHERE tenant = found.tenant AND task = found.task AND place = found.place AND state = found.state;
-        ELSE
-            tenant := found.tenant;
-            task := found.task;
-            RETURN NEXT;
-        END IF;
+        DELETE FROM {schema}.counts
+        WHERE tenant = zero.tenant AND task = zero.task AND place = zero.place AND state = zero.state;
     END LOOP;
 END
 $$;
 
--- Write a `Changes`, in the order of its fields, and two more things: the mark of the batch, by which the outcome of a
--- COMMIT without an answer is found, and the turns. A part that is NULL costs nothing. An array with one value applies to
+-- Write a `Changes`, in the order of its fields, and the mark of the batch, by which the outcome of a
+-- COMMIT without an answer is found. A part that is NULL costs nothing. An array with one value applies to
 -- all jobs or rows of its part; a missing column has its default. Each array costs as much as a small index lookup.
 -- Therefore columns that all new jobs have in common need no array, and some arrays contain several columns. An expression
 -- costs as much for one job as for a thousand, so jobs that have all other columns by default, and ids that no archived job
--- can have, are inserted without them (`added_plain`):
---
---   counts   tenant, task, place, state, number
---   filled   pairs that get more READY jobs, which are marked as ready: tenant, task, locks of pair and tenant
---   served   tenant, task, turn               taken   tenant, task, rank and id of the last, locks of pair and tenant
+-- can have, are inserted without them (`added_plain`). `counts` has tenant, task, place, state and number.
 --
 --   HF001   a job does not have the expected version, or does not exist: the batch is tried again
 --   HF002   the notice has changed since the batch read it
@@ -190,15 +64,12 @@ CREATE FUNCTION {schema}.commit_changes(
     result_ids bigint[] DEFAULT NULL, result_bodies text[] DEFAULT NULL, result_raws bytea[] DEFAULT NULL,
     counts text[] DEFAULT NULL,
     row_table text[] DEFAULT NULL, row_key text[] DEFAULT NULL, row_due bigint[] DEFAULT NULL, row_value bytea[] DEFAULT NULL,
-    gone_table text[] DEFAULT NULL, gone_key text[] DEFAULT NULL, new_notice bytea DEFAULT NULL,
-    filled text[] DEFAULT NULL, served text[] DEFAULT NULL, forget_before bigint DEFAULT NULL,
-    forget_most integer DEFAULT NULL, taken text[] DEFAULT NULL
+    gone_table text[] DEFAULT NULL, gone_key text[] DEFAULT NULL, new_notice bytea DEFAULT NULL
 ) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
     found_rows bigint;
     nothing text;
     notice bytea;
-    is_filled boolean := true;
 BEGIN
     -- Locks first, in the order of docs/decisions/0007. What they protect is read afterwards, in a new snapshot.
     IF expected_notice IS NOT NULL THEN
@@ -206,23 +77,6 @@ BEGIN
     END IF;
     IF locks IS NOT NULL THEN
         PERFORM {schema}.take_locks(late, locks);
-    END IF;
-    IF filled IS NOT NULL THEN
-        FOR n IN 1..cardinality(filled) BY 4 LOOP
-            nothing := pg_advisory_xact_lock_shared(filled[n + 2]::bigint);
-        END LOOP;
-        -- Only the pairs: the tenant of a pair that is marked as ready is marked, too, and stays so while the lock of the
-        -- pair is held. `ready::int`: so that the planner does not scan the index of ready pairs.
-        FOR n IN 1..cardinality(filled) BY 4 LOOP
-            is_filled := is_filled AND EXISTS (
-                SELECT FROM {schema}.pairs WHERE tenant = filled[n] AND task = filled[n + 1] AND ready::int = 1
-            );
-        END LOOP;
-        IF NOT is_filled THEN
-            FOR n IN 1..cardinality(filled) BY 4 LOOP
-                nothing := pg_advisory_xact_lock_shared(filled[n + 3]::bigint);
-            END LOOP;
-        END IF;
     END IF;
     IF expected_notice IS NOT NULL THEN
         notice := (SELECT value FROM {schema}.rows WHERE tbl = '' AND key = '');
@@ -387,18 +241,6 @@ BEGIN
 
     IF new_mark IS NOT NULL THEN
         INSERT INTO {schema}.commit_marks (at_ms, mark) VALUES (time_ms, new_mark);
-    END IF;
-    IF NOT is_filled THEN
-        PERFORM {schema}.fill_pairs(filled);
-    END IF;
-    IF served IS NOT NULL THEN
-        PERFORM {schema}.serve_pairs(served);
-    END IF;
-    IF forget_before IS NOT NULL THEN
-        PERFORM {schema}.forget_turns(forget_before, forget_most);
-    END IF;
-    IF taken IS NOT NULL THEN
-        PERFORM {schema}.empty_pairs(taken);
     END IF;
 END
 $$;

@@ -5,9 +5,7 @@
 -- The result is `found`, not RETURNING: the rows are locked in their current version, so no other transaction can change
 -- them before the UPDATE. A join of the two would take a tenth longer.
 --
--- The reply also has the data in the rows of the jobs, in the same order; the newest turn of all pairs; if all jobs are of
--- one pair, the turns of the pair and of its tenant, and whether it has another READY job after them; and the time in
--- microseconds. Fields that have their default at a first claim are left out of the record.
+-- The reply also has the data in the rows of the jobs, in the same order, and the time in microseconds. Fields that have their default at a first claim are left out of the record.
 
 -- name: claim
 WITH {found},
@@ -23,17 +21,6 @@ SELECT '[' || string_agg(
         ',"owner":' || owner || ',"lease_until":' || lease_until || ',"started_at":' || started_at || ',"claim":' || claim
     END || ',' || substr(rest, 2), ','
 ) || ']', array_agg(body), CASE WHEN count(raw) > 0 THEN array_agg(raw) END,
-    greatest(
-        coalesce((SELECT served FROM {schema}.tenants WHERE ready ORDER BY served DESC LIMIT 1), 0),
-        coalesce((SELECT served FROM {schema}.tenants WHERE NOT ready ORDER BY served DESC LIMIT 1), 0)
-    ),
-    (SELECT served FROM {schema}.pairs WHERE pairs.tenant = min(found.tenant) AND pairs.task = min(found.task)),
-    (SELECT served FROM {schema}.tenants WHERE tenants.tenant = min(found.tenant)),
-    EXISTS (
-        SELECT FROM {schema}.jobs AS job
-        WHERE job.place = 2 AND NOT job.mock AND job.tenant = min(found.tenant) AND job.task = min(found.task)
-            AND (job.rank, job.id) > (max(found.rank), max(found.id))
-    ),
     (extract(epoch FROM clock_timestamp() - statement_timestamp()) * 1000000)::bigint, {looked_at}
 FROM found
 
@@ -87,8 +74,7 @@ found AS MATERIALIZED (
 
 -- The pairs that have READY jobs: those of a tenant within a range of names, or all.
 -- name: pairs_of_tenant
-SELECT tenant, task FROM {schema}.pairs
-WHERE tenant = %(tenant)s AND task >= %(first)s AND task < %(above)s AND ready::int = 1 LIMIT %(limit)s
+SELECT task FROM {schema}.ready_tasks(%(tenant)s, %(first)s, %(above)s, 1000000000, %(limit)s)
 
 -- name: pairs_ready
-SELECT tenant, task FROM {schema}.pairs WHERE ready LIMIT %(limit)s
+SELECT tenant, task FROM {schema}.ready_pairs(%(limit)s)

@@ -168,7 +168,7 @@ SELECT tenant, task, place, state, sum(number)::bigint FROM (
 
 -- name: first_reads
 SELECT * FROM {schema}.first_reads(
-    %(locks)s::bigint[], %(tables)s::text[], %(few)s::integer, %(counted)s::boolean, %(moments)s::bigint[]
+    %(locks)s::bigint[], %(tables)s::text[], %(few)s::integer, %(moments)s::bigint[]
 )
 
 -- The places of a task's live jobs. Archived jobs count as DONE, so there may be no live job in DONE.
@@ -185,31 +185,30 @@ ORDER BY rank, id LIMIT 1
 -- name: named_ready
 SELECT id FROM {schema}.jobs WHERE tenant = %s AND task = %s AND place = 2 AND NOT mock ORDER BY rank, id LIMIT 1
 
--- Tenants and pairs that have READY jobs, by their last turn. Those that are marked as ready but have none are skipped.
--- name: tenants_by_turn
-SELECT served, tenant FROM {schema}.tenants
-WHERE ready AND (served, tenant) > (%s, %s) AND {schema}.has_ready(tenant) ORDER BY served, tenant LIMIT %s
+-- Tenants that have READY jobs from a name on, below another.
+-- name: ready_tenants
+SELECT * FROM {schema}.ready_tenants(%s, %s, %s)
 
--- name: turns_of
-SELECT served, tenant FROM {schema}.tenants WHERE ready AND tenant = ANY(%s::text[]) AND {schema}.has_ready(tenant)
+-- name: having_ready
+SELECT tenant FROM unnest(%s::text[]) AS named (tenant)
+WHERE EXISTS (SELECT FROM {schema}.ready_tasks(tenant, '', NULL, 1000000000, 1))
 
--- name: tasks_by_turn
+-- Of each tenant, tasks from a name on; then those below it.
+-- name: ready_tasks
 SELECT named.tenant, asked.task, asked.number
 FROM unnest(%(tenants)s::text[]) WITH ORDINALITY AS named (tenant, at)
 CROSS JOIN LATERAL (
-    SELECT served, task, number FROM (
-        SELECT served, task, {schema}.ready_of(named.tenant, walked.task) AS number FROM (
-            SELECT served, task FROM {schema}.pairs
-            WHERE tenant = named.tenant AND ready ORDER BY served, task LIMIT %(looked_at)s
-        ) AS walked
-        WHERE (%(tasks)s::text[] IS NULL OR task = ANY(%(tasks)s::text[])) AND NOT EXISTS (
-            SELECT FROM unnest(%(skipped_tenants)s::text[], %(skipped_tasks)s::text[]) AS skipped (tenant, task)
-            WHERE (skipped.tenant IS NULL OR skipped.tenant = named.tenant)
-                AND (skipped.task IS NULL OR skipped.task = walked.task)
-        )
-        ORDER BY served, task OFFSET 0
-    ) AS counted WHERE number > 0 ORDER BY served, task LIMIT %(limit)s
-) AS asked ORDER BY named.at, asked.served, asked.task
+    SELECT walked.task, walked.number FROM (
+        SELECT 1 AS part, * FROM {schema}.ready_tasks(named.tenant, %(first)s, NULL, %(looked_at)s, %(looked_at)s)
+        UNION ALL SELECT 2, * FROM {schema}.ready_tasks(named.tenant, '', %(first)s, %(looked_at)s, %(looked_at)s)
+    ) AS walked
+    WHERE (%(tasks)s::text[] IS NULL OR task = ANY(%(tasks)s::text[])) AND NOT EXISTS (
+        SELECT FROM unnest(%(skipped_tenants)s::text[], %(skipped_tasks)s::text[]) AS skipped (tenant, task)
+        WHERE (skipped.tenant IS NULL OR skipped.tenant = named.tenant)
+            AND (skipped.task IS NULL OR skipped.task = walked.task)
+    )
+    ORDER BY part, task LIMIT %(limit)s
+) AS asked ORDER BY named.at
 
 -- For a process that got no answer to its COMMIT. If there is no mark, this writes a void one: a transaction that commits
 -- later finds the key taken, and this statement waits for one that is in progress.
@@ -220,7 +219,4 @@ INSERT INTO {schema}.commit_marks (at_ms, mark, void) VALUES (%(at_ms)s, %(mark)
 SELECT EXISTS (SELECT FROM {schema}.commit_marks WHERE at_ms = %(at_ms)s AND mark = %(mark)s AND NOT void)
 
 -- name: fold_counts
-SELECT tenant, task FROM {schema}.fold_counts(%s::bigint)
-
--- name: empty_pairs
-SELECT {schema}.empty_pairs(%s::text[])
+SELECT {schema}.fold_counts(%s::bigint)
