@@ -243,6 +243,7 @@ class Schemas:
             script = ";".join(f"DELETE FROM {name}.{table}" for table in TABLES)
             # An empty notice is part of an empty schema.
             script += f"; INSERT INTO {name}.rows (tbl, key, at_ms, value) VALUES ('', '', 0, '')"
+            script += f"; SELECT {name}.fence()"
             self._connection.execute(script)
             self._free.append(name)
 

@@ -201,8 +201,8 @@ def test_a_commit_that_comes_after_it_was_asked_for_is_refused(store, postgres, 
                 )
         return found
 
-    finish_batch = PostgresTxn.commit_parameters
-    monkeypatch.setattr(PostgresTxn, "commit_parameters", finish)
+    finish_batch = PostgresTxn.last_statements
+    monkeypatch.setattr(PostgresTxn, "last_statements", finish)
     add(store, a_job(2))
 
     assert len(marks) == 2

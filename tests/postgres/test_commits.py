@@ -8,8 +8,6 @@ from contextlib import contextmanager
 import pytest
 
 import holdfast
-from holdfast.store.postgres.changes import parameter_types
-from holdfast.store.postgres.statements import migrations
 from tests.queue_suite.tools import LONG_S, complaints, take, until, upkeep
 
 
@@ -156,14 +154,3 @@ def test_a_finish_is_decided_once(queue, monkeypatch, what):
     job.done()
 
     assert len(decided) == 1
-
-
-def test_the_parameters_of_a_commit_are_those_of_the_last_migration_that_defines_it():
-    """Also where later migrations do not touch it, and where one defines it anew."""
-    texts = migrations("x")
-    types = parameter_types(texts)
-
-    assert types["counts"] == "text[]"
-    assert parameter_types([*texts, "ALTER TABLE x.jobs ADD COLUMN more int;"]) == types
-    anew = "CREATE FUNCTION x.commit_changes(p_one int[] DEFAULT NULL) RETURNS void"
-    assert parameter_types([*texts, anew, "SELECT 1"]) == {"p_one": "int[]"}

@@ -139,38 +139,6 @@ def _answers(engine, ids, results):
     ]
 
 
-def test_a_batch_that_was_to_read_nothing_and_reads_is_begun_anew(store, messages):
-    """It is told what there is, and writes what it decides."""
-    add(store, a_job(1))
-    tries = []
-
-    def fn(txn):
-        tries.append(txn.now_ms)
-        return Changes(added=[NewJobs(a_job(2), [(2, "{}")])]), txn.load([1])
-
-    assert list(store.run(fn, blind=True)) == [1]
-    assert len(tries) == 2
-    assert all_ids(store) == [1, 2]
-
-
-def test_a_batch_that_reads_nothing_is_told_of_a_new_notice(store, postgres_url):
-    """Before anything of it is written."""
-    add(store, a_job(1))
-    other = PostgresStore(postgres_url)
-    commit(other, notice=b"x")
-    other.close()
-    seen = []
-
-    def fn(txn):
-        seen.append(txn.notice())
-        return (NOTHING if txn.notice() else Changes(added=[NewJobs(a_job(2), [(2, "{}")])])), None
-
-    store.run(fn, blind=True)
-
-    assert seen == [None, b"x"]
-    assert all_ids(store) == [1]
-
-
 def test_rows_that_are_asked_for_together_come_in_one_message(store, messages):
     """With their locks; and those that were read, or are known to be absent, in none."""
     commit(store, rows={("k", "a"): b"1", ("domain", "d"): b"2", ("domain", "e"): b"3", ("whole", "x"): b"4"})

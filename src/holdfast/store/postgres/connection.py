@@ -173,6 +173,11 @@ class OwnConnection(PostgresConnection):
         """Whether a transaction is open."""
         return self.pgconn.transaction_status != _IDLE
 
+    @property
+    def has_news(self) -> bool:
+        """Whether something has arrived that was not read."""
+        return bool(self._readable.poll(0))
+
     def roll_back(self) -> None:
         """Roll back; the connection is closed if that fails."""
         try:

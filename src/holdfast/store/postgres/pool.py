@@ -102,8 +102,10 @@ class Pool:
             except IndexError:
                 # Another thread has taken it.
                 break
-            if connection.pgconn.status != _BAD:
+            # The server says nothing to an idle connection, but that it is gone.
+            if connection.pgconn.status != _BAD and not connection.has_news:
                 return connection
+            connection.close()
         return None
 
     def _make_ready(self, connection: OwnConnection) -> None:

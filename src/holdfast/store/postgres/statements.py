@@ -23,10 +23,10 @@ _PLACE = re.compile(r"%(?:s|\((\w+)\)s)(?:::(\w+\[\]|bytea))?")
 
 # The tag of a dollar-quoted literal.
 _TAG = "$h"
-# Every batch that writes calls the function and inserts into the table. Their names have the number of the
-# layout (the first has none), so that a process that does not know of a newer layout cannot commit:
+# Every batch that writes inserts into the table, and plain statements use the view. Their names have the
+# number of the layout (the first has none), so that a process that knows no newer layout cannot commit. See
 # docs/decisions/0023.
-_LAYOUT_NAME = re.compile(r"\bcommit_(changes|marks)\b")
+_LAYOUT_NAME = re.compile(r"\b(commit_marks|plain_jobs|lease_jobs)\b")
 
 
 _SQL = load_statements(_FOLDER / "sql", ("read", "claim"), HOT)
@@ -41,7 +41,7 @@ def suffix(version: int) -> str:
 
 def in_layout(sql: str, version: int) -> str:
     """SQL with the names of a version of the layout."""
-    return _LAYOUT_NAME.sub(lambda found: f"commit_{found[1]}{suffix(version)}", sql)
+    return _LAYOUT_NAME.sub(lambda found: f"{found[1]}{suffix(version)}", sql)
 
 
 @cache
@@ -95,22 +95,22 @@ def _migration_texts() -> list[str]:
 
 # The version of the layout that this program writes.
 LAYOUT = len(_migration_texts())
-# Renames what differs between layouts, in the table and in the functions that use it.
+# Renames what differs between layouts: the table, the view, and the function, also where these are used.
 _RENAME = """DO $rename$
 DECLARE
     definition text;
 BEGIN
     ALTER TABLE {schema}.commit_marks{old} RENAME TO commit_marks{new};
+    ALTER VIEW IF EXISTS {schema}.plain_jobs{old} RENAME TO plain_jobs{new};
     FOR definition IN
         SELECT pg_get_functiondef(oid) FROM pg_proc
-        WHERE pronamespace = '{schema}'::regnamespace AND prosrc LIKE '%commit_marks{old} %'
+        WHERE pronamespace = '{schema}'::regnamespace AND prosrc ~ '(commit_marks|plain_jobs){old}[ ;]'
     LOOP
-        EXECUTE replace(
-            replace(definition, '.commit_marks{old} ', '.commit_marks{new} '),
-            '.commit_changes{old}(', '.commit_changes{new}('
+        EXECUTE regexp_replace(
+            definition, '(commit_marks|plain_jobs|lease_jobs){old}([ ;(])', '\\1{new}\\2', 'g'
         );
     END LOOP;
-    DROP FUNCTION {schema}.commit_changes{old};
+    DROP FUNCTION IF EXISTS {schema}.lease_jobs{old};
 END
 $rename$;
 """

@@ -1,10 +1,10 @@
 """The PostgreSQL store: one schema, any number of machines.
 
-    run      a connection of the pool ▶ BEGIN, first_reads ▶ fn(PostgresTxn) ▶ commit_changes, COMMIT
-             a blind batch: fn(PostgresTxn) without a connection ▶ commit_changes, a transaction by itself;
+    commit   one statement, which is its own transaction
+    run      a connection of the pool ▶ BEGIN, first_reads ▶ fn(PostgresTxn) ▶ the changes, COMMIT;
              again after a conflict or a lost connection
     read     a connection of the pool ▶ BEGIN REPEATABLE READ READ ONLY ▶ fn(PostgresReads) ▶ ROLLBACK
-    borrow   the caller's connection ▶ SAVEPOINT ▶ fn(PostgresTxn) ▶ commit_changes; the caller commits
+    borrow   the caller's connection ▶ SAVEPOINT ▶ fn(PostgresTxn) ▶ the changes; the caller commits
 
 Batches run concurrently; docs/decisions/0007 describes their locks. The first call opens a connection. The
 store relies on no session state, so that it works behind a transaction pooler.
@@ -16,20 +16,22 @@ from contextlib import closing
 from typing import Any, TypeVar
 
 import psycopg
+from msgspec.structs import replace
 
+from ...core.bounds import DEFAULT_RETENTION_MS, MINUTE_MS
 from ...core.damage import UNREADABLE
-from ...core.errors import BadInput, Conflict, Filling, Moved, Stopped, StoreError
+from ...core.errors import BadInput, Conflict, StoreError, Unsettled
 from ...core.kinds import PAUSE
 from ...core.layout import Layout, unreadable_newer
-from ..common.clock import Clock
+from ..common.clock import Clock, monotonic_s
 from ..common.outage import Outages, RetryPeriod, unsettled
 from ..common.server_time import Time
 from ..contract import ENDS, Capabilities, Changes, ClaimQuery, Leased, ReadTxn, StoreReport, Txn
 from .borrow import Database, SessionInfo, borrowed, check_database, lend, session_of
-from .changes import Parameters, as_bytes, call_of, numbered_call_of
+from .changes import Parameters, as_bytes, numbered_statement, parameters_of, put_counts, statement_of
 from .connection import NoConnection, OwnConnection, PostgresConnection, ReadsSomething
 from .counts import FOLD_ROWS, Folding
-from .errors import LOCKED, code_of, is_lost, translated
+from .errors import LOCKED, POOLED, code_of, is_lost, translated
 from .locks import Locks, Wants, lock_number
 from .notify import NEWEST, PostgresListener, PostgresNotifier
 from .open import layout_of, make_ready, migrate, script
@@ -39,9 +41,9 @@ from .reads import FEW_PAIRS, FIRST_TABLES, PostgresReads, for_first_reads
 from .repair import repair_records
 from .report import complaints, facts
 from .starts import Starts, Walks
-from .statements import LAYOUT, channel, in_hex, numbered, numbers, statements
+from .statements import LAYOUT, channel, numbered, numbers, statements
 from .tries import RETRIED, Tries
-from .txn import PostgresKeepingTxn, PostgresTxn
+from .txn import PostgresKeepingTxn, PostgresTxn, note_starts
 from .url import parse
 
 T = TypeVar("T")
@@ -51,6 +53,8 @@ Fn = Callable[[Txn], tuple[Changes, T]]
 PATIENCE_S = 30.0
 # How long the time is estimated from the last reading of the server's clock.
 CLOCK_TRUSTED_S = 60.0
+# An archive that keeps jobs for less than this may have purged one that was added just now.
+SHORT_MS = MINUTE_MS
 
 _BATCH = "BEGIN ISOLATION LEVEL READ COMMITTED;"
 _VIEW = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY;"
@@ -71,9 +75,7 @@ class PostgresStore:
         self.address = parse(url)
         # Ids are allocated before joining a caller's transaction: inside it, the row of their sysid would be
         # locked until it ends.
-        self.capabilities = Capabilities(
-            parallel_commits=self.address.commits, ids_apart=True, sends_blind=True
-        )
+        self.capabilities = Capabilities(parallel_commits=self.address.commits, ids_apart=True)
         # Whether a missing schema is created.
         self._create = create
         self._clock, self._time = clock, Time(clock, CLOCK_TRUSTED_S)
@@ -85,9 +87,8 @@ class PostgresStore:
         self._presence = PostgresPresence(self.address, self.pool)
         schema = self._schema = self.address.schema
         self._use_layout(Layout(LAYOUT, LAYOUT))
-        # Where index scans start, see `starts`; and the last known notice, which blind batches use.
+        # Where index scans start, see `starts`.
         self.starts = Starts()
-        self._notice: bytes | None = None
         self._first_reads_sql, _ = numbered(self._writing["first_reads"])
         self._pause_lock = lock_number(schema, "table", PAUSE)
         self._closed = False
@@ -131,57 +132,130 @@ class PostgresStore:
     # Batches
 
     def commit(self, changes: Changes) -> bool:
-        """Not yet: all changes are those of batches."""
-        return False
+        """Write changes for which nothing was read: one statement, which is its own transaction."""
+        statements = parameters_of(changes)
+        if not statements:
+            return not changes.counts and not changes.tallies
+        appended = put_counts(statements[-1], changes.counts, changes.tallies)
+        if not self._send_plainly(statements, changes):
+            return False
+        if self.starts:
+            note_starts(self.starts, changes)
+        self._wrote(appended, changes.wake)
+        return True
+
+    def _send_plainly(self, statements: list[Parameters], changes: Changes) -> bool:
+        """Send plain statements; False: nothing was written."""
+        try:
+            connection = self.pool.take()
+        except RETRIED:
+            # A batch tries again, or says what is wrong.
+            return False
+        sent_s = monotonic_s()
+        try:
+            self._write(connection, statements, plain=True)
+        except psycopg.Error as error:
+            if isinstance(error, POOLED):
+                self.pool.behind_a_pooler()
+            if not is_lost(error):
+                connection.roll_back()
+                self.pool.give(connection)
+                return False
+            connection.close()
+            self.pool.give(connection)
+        except BaseException as error:
+            self._give_back(connection, error)
+            raise
+        else:
+            self.pool.give(connection)
+            return True
+        return self._asked_until_known(lambda found: self._commit_again(found, changes, sent_s))
+
+    def _write(self, connection: OwnConnection, statements: list[Parameters], *, plain: bool) -> None:
+        """Send all statements in one message: a transaction of their own, or the end of one."""
+        schema, version = self._schema, self._layout.version
+        if plain and len(statements) == 1 and connection.prepares:
+            parameters = statements[0]
+            sql, names = numbered_statement(schema, tuple(parameters), version, plain=True)
+            connection.call(sql, as_bytes([parameters[name] for name in names]))
+            return
+        texts = [_BATCH, self.pool.settings] if plain else []
+        for parameters in statements:
+            sql, names = numbered_statement(schema, tuple(parameters), version, plain=plain)
+            texts.append(connection.written(sql, [parameters[name] for name in names]) + ";")
+        connection.execute(f"{''.join(texts)}COMMIT")
+
+    def _commit_again(self, connection: OwnConnection, changes: Changes, sent_s: float) -> bool:
+        """Settle a commit that got no reply, by looking and by sending it again.
+
+        An id or a version is used once, so at most one of the two succeeds, and the second waits for the
+        first. A job that was only added may have ended meanwhile, and be purged.
+        """
+        view = PostgresReads(connection, self._reading, 0, schema=self._schema, starts=self.starts)
+        added = [id for group in changes.added for id, _ in group.rows]
+        after = {job.id: job for job in (*changes.swapped, *changes.archived)}
+        is_fenced = bool(after or changes.removed)
+
+        def is_done() -> bool:
+            if not is_fenced:
+                return bool(view.load(added) or view.archived(added))
+            there = view.load(after) | view.archived(after)
+            return bool(after) and all(there.get(id) == job for id, job in after.items())
+
+        if is_done():
+            return True
+        if not is_fenced:
+            kept_ms = int(connection.value(self._reading["retention"]) or DEFAULT_RETENTION_MS)
+            if kept_ms < (monotonic_s() - sent_s) * 1000 + SHORT_MS:
+                raise unsettled(self.address.shown)
+        known = [group._replace(is_fresh=False) for group in changes.added]
+        statements = parameters_of(replace(changes, added=known))
+        put_counts(statements[-1], changes.counts, changes.tallies)
+        try:
+            self._write(connection, statements, plain=True)
+        except psycopg.Error as error:
+            if is_lost(error):
+                raise
+            connection.roll_back()
+        else:
+            return True
+        if is_done():
+            return True
+        before = {job.id: job.version - 1 for job in after.values()}
+        before |= {job.id: job.version for job in changes.removed}
+        there = view.load(before)
+        if all(job_id in there and there[job_id].version == before[job_id] for job_id in before):
+            # Not written: a batch finds out why.
+            return False
+        raise unsettled(self.address.shown)
 
     def lease(self, query: ClaimQuery, leased: list[Leased]) -> bool:
         """Not yet: all claims are those of batches."""
         return False
 
     def run(self, fn: Fn[T], *, blind: bool = False) -> T:
-        """Call `fn` as one transaction, which is on the server's disk when this returns.
-
-        A blind batch is sent in one message, with an estimated time. If it reads after all, it is run again
-        with a connection.
-        """
+        """Call `fn` as one transaction, which is on the server's disk when this returns."""
         wants: Wants = {}
         tries: Tries | None = None
         while True:
             try:
-                changes, result = self._run_blind(fn, wants) if blind else self._run(fn, wants)
+                changes, result = self._run(fn, wants)
                 break
             except RETRIED as error:
                 tries = tries or self._tries()
                 tries.again(error)
-                blind = False
         if tries is not None:
             tries.succeeded()
-        if changes.wake and self.address.notify:
-            self._notifier.notify(ends=changes.wake == ENDS)
-        if self.folding.appended >= FOLD_ROWS:
-            self.folding.fold(self.now_ms())
+        self._wrote(0, changes.wake)
         return result
 
-    def _run_blind(self, fn: Fn[T], wants: Wants) -> tuple[Changes, T]:
-        now_ms, notice = self._time.estimated(), self._notice
-        if now_ms is None or notice is None:
-            return self._run(fn, wants)
-        txn = self._txn(_NO_CONNECTION, Locks(wants), now_ms, notice)
-        try:
-            changes, result = fn(txn)
-        except (Filling, Moved, Stopped):
-            # The notice that it used may be stale.
-            return self._run(fn, wants)
-        if parameters := txn.commit_parameters(changes):
-            parameters["expected_notice"] = in_hex(notice)
-            connection = self.pool.take()
-            try:
-                self._commit(connection, txn, parameters)
-            except BaseException as error:
-                self._give_back(connection, error)
-                raise
-            self.pool.give(connection)
-        return changes, result
+    def _wrote(self, appended: int, wake: str) -> None:
+        """After a commit: wake up other processes, and sum up the counts now and then."""
+        if wake and self.address.notify:
+            self._notifier.notify(ends=wake == ENDS)
+        self.folding.appended += appended
+        if self.folding.appended >= FOLD_ROWS:
+            self.folding.fold(self.now_ms())
 
     def _run(self, fn: Fn[T], wants: Wants) -> tuple[Changes, T]:
         connection = self.pool.take()
@@ -189,7 +263,7 @@ class PostgresStore:
         try:
             txn = self._begin(connection, locks)
             changes, result = fn(txn)
-            self._commit(connection, txn, txn.commit_parameters(changes))
+            self._commit(connection, txn, txn.last_statements(changes))
         except BaseException as error:
             if isinstance(error, psycopg.Error) and code_of(error) == LOCKED:
                 locks.want()
@@ -214,7 +288,6 @@ class PostgresStore:
         asked = (numbers(ordered), "{pause}", FEW_PAIRS + 1, numbers(walks.began))
         sql = f"{_BATCH}{self.pool.settings}{connection.written(self._first_reads_sql, asked)}"
         ((notice, now_ms, *seen),) = connection.rows(sql)
-        self._notice = notice
         txn = self._txn(connection, locks, self._note_time(now_ms), notice)
         txn.see(walks, seen, (PAUSE,))
         return txn
@@ -241,40 +314,37 @@ class PostgresStore:
         self._time.note(now_ms)
         return now_ms
 
-    def _commit(self, connection: OwnConnection, txn: PostgresTxn, parameters: Parameters) -> None:
-        """Write the changes and commit, in one message. A blind batch is one call: its own transaction."""
-        is_blind = txn.connection is not connection
+    def _commit(self, connection: OwnConnection, txn: PostgresTxn, statements: list[Parameters]) -> None:
+        """Write the changes and commit, in one message."""
         try:
-            if not parameters:
-                connection.execute("COMMIT")
-            elif is_blind and connection.prepares:
-                sql = numbered_call_of(self._schema, tuple(parameters), txn.version)
-                connection.call(sql, as_bytes(parameters))
-            else:
-                begin = _BATCH + self.pool.settings if is_blind else ""
-                sql = numbered_call_of(self._schema, tuple(parameters), txn.version)
-                connection.execute(f"{begin}{connection.written(sql, [*parameters.values()])};COMMIT")
+            self._write(connection, statements, plain=False)
         except psycopg.Error as error:
-            if not parameters or not is_lost(error):
+            if not statements or not is_lost(error):
                 raise
             connection.close()
-            if not self._was_committed(txn):
+            if not self._asked_until_known(lambda found: self._was_committed(found, txn)):
                 raise
         self.folding.appended += txn.appended
 
-    def _was_committed(self, txn: PostgresTxn) -> bool:
+    def _was_committed(self, connection: OwnConnection, txn: PostgresTxn) -> bool:
         """Whether a transaction was committed whose COMMIT got no reply."""
+        asked = {"at_ms": txn.now_ms, "mark": txn.mark}
+        connection.change(self._writing["void"], asked)
+        return bool(connection.value(self._writing["is_marked"], asked))
+
+    def _asked_until_known(self, ask: Callable[[OwnConnection], bool]) -> bool:
+        """What the server says on a new connection about a commit that got no reply."""
         period = RetryPeriod(self._outages, self._patience_s)
         while not self._closed:
             try:
                 self.pool.drop()
                 # Outside the pool: the callers of all its connections may be in here.
                 with translated(self.address), closing(self.pool.connect()) as connection:
-                    asked = {"at_ms": txn.now_ms, "mark": txn.mark}
-                    connection.change(self._writing["void"], asked)
-                    found = bool(connection.value(self._writing["is_marked"], asked))
+                    found = ask(connection)
                 self._outages.log_recovery()
                 return found
+            except Unsettled:
+                raise
             except (Conflict, StoreError) as error:
                 # The server is still down.
                 if not period.sleep_if_time_is_left(error):
@@ -387,8 +457,8 @@ class PostgresStore:
             reading = _NO_CONNECTION if session.has_old_snapshot else connection
             txn = self._txn(reading, locks, self._note_time(now_ms), notice)
             changes, result = fn(txn)
-            if parameters := txn.commit_parameters(changes):
-                connection.execute(call_of(self._schema, tuple(parameters), txn.version), parameters)
+            for parameters in txn.last_statements(changes):
+                connection.execute(statement_of(self._schema, tuple(parameters), txn.version), parameters)
             if changes.wake and self.address.notify:
                 # Sent when the caller commits, to all processes including this one.
                 connection.value("SELECT pg_notify(%s, '')", (channel(self._schema),))

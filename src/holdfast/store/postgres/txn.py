@@ -1,7 +1,7 @@
 """One atomic batch on the PostgreSQL store: its reads take locks, and its writes are sent at its end.
 
-It contains no rules. All writes are calls of `commit_changes`, in the middle of the batch (`write`) or
-together with its COMMIT (`commit_parameters`).
+It contains no rules. Its writes are the statements of `changes.py`, in the middle of the batch (`write`) or
+together with its COMMIT (`last_statements`).
 """
 
 import random
@@ -15,7 +15,7 @@ from ...core.job import Body, Job, Place
 from ...core.kinds import DOMAIN, Names
 from ...core.layout import keep_rows, keep_unknown, unmovable
 from ..contract import NOTHING, UNCHANGED, Changes, ClaimQuery, Moments
-from .changes import Parameters, call_of, parameters_of, put_counts, tables_of
+from .changes import Parameters, parameters_of, put_counts, statement_of, tables_of
 from .claim import PostgresClaim
 from .connection import PostgresConnection
 from .locks import Locks, Wants, row_locks
@@ -156,12 +156,13 @@ class PostgresTxn(PostgresReads):
 
     def write(self, changes: Changes) -> None:
         """Write changes that later reads and claims of this batch must see."""
-        parameters = self._parameters(changes)
-        if not parameters:
+        statements = self._statements(changes)
+        if not statements:
             return
         self._wrote = True
         self._moments = None
-        self.connection.execute(call_of(self.schema, tuple(parameters), self.version), parameters)
+        for parameters in statements:
+            self.connection.execute(statement_of(self.schema, tuple(parameters), self.version), parameters)
         for (table, key), value in changes.rows.items():
             if table in self._rows:
                 self._rows[table][key] = value
@@ -173,49 +174,41 @@ class PostgresTxn(PostgresReads):
         if changes.notice != UNCHANGED:
             self._notice = changes.notice
 
-    def commit_parameters(self, changes: Changes) -> Parameters:
-        """The parameters of `commit_changes` at the end of the batch; empty if there is nothing to write."""
-        parameters = self._parameters(changes)
-        if parameters or self._wrote:
-            self.mark = parameters["new_mark"] = random.getrandbits(63)
-            parameters["time_ms"] = self.now_ms
-        return parameters
+    def last_statements(self, changes: Changes) -> list[Parameters]:
+        """The values of the statements at the end of the batch; none if there is nothing to write."""
+        statements = self._statements(changes)
+        if statements or self._wrote:
+            if not statements or "new_notice" in statements[-1]:
+                statements.append({})
+            self.mark = statements[-1]["new_mark"] = random.getrandbits(63)
+            statements[-1]["time_ms"] = self.now_ms
+        return statements
 
-    def _parameters(self, changes: Changes) -> Parameters:
-        """The parameters of `commit_changes`: the changes and locks."""
-        parameters = parameters_of(changes)
+    def _statements(self, changes: Changes) -> list[Parameters]:
+        """The values of the statements that write the changes, after those of their locks."""
+        statements = parameters_of(changes)
         if changes.counts or changes.tallies:
-            self.appended += len(changes.counts) + len(changes.tallies)
-            put_counts(parameters, changes.counts, changes.tallies)
+            if not statements or "new_notice" in statements[-1]:
+                statements.append({})
+            self.appended += put_counts(statements[-1], changes.counts, changes.tallies)
             # The number of READY jobs of a pair may have become 0.
             self._pairs = None
         if changes.rows:
-            self._lock_rows(parameters, tables_of(changes.rows))
+            self._lock_rows(statements, tables_of(changes.rows))
         if self.starts:
-            self._note_starts(changes)
-        return parameters
+            note_starts(self.starts, changes)
+        return [parameters for parameters in statements if parameters]
 
-    def _lock_rows(self, parameters: Parameters, rows: Names) -> None:
+    def _lock_rows(self, statements: list[Parameters], rows: Names) -> None:
         wanted: Wants = {}
         for table, keys in rows.items():
             wanted |= row_locks(self.schema, table, keys, writes=True)
         late, ordered = self.locks.ask(wanted)
+        for parameters in statements:
+            if self._at_ms and "row_key" in parameters:
+                parameters["writer_ms"] = self._at_ms
         if late or ordered:
-            parameters["late"], parameters["locks"] = numbers(late), numbers(ordered)
-        if self._at_ms:
-            parameters["writer_ms"] = self._at_ms
-
-    def _note_starts(self, changes: Changes) -> None:
-        """Note new entries, so that index scans that start behind dead entries find them."""
-        starts = self.starts
-        for job in (*(group.template for group in changes.added), *changes.swapped):
-            starts.put(job.place, job.rank)
-            if job.place is Place.READY:
-                starts.put((job.tenant, job.task), job.rank)
-            if job.expires_at:
-                starts.put("expiring", job.expires_at)
-        if due := [due_ms for (table, _), due_ms in changes.dues.items() if table == DOMAIN]:
-            starts.put("domains", min(due))
+            statements.insert(0, {"late": numbers(late), "locks": numbers(ordered)})
 
 
 _LIVE, _ARCHIVE = (("jobs", "rest"), ("archive", "record"))
@@ -224,11 +217,11 @@ _LIVE, _ARCHIVE = (("jobs", "rest"), ("archive", "record"))
 class PostgresKeepingTxn(PostgresTxn):
     """A batch on a store of a newer layout: records keep the fields that this version does not know."""
 
-    def commit_parameters(self, changes: Changes) -> Parameters:
+    def last_statements(self, changes: Changes) -> list[Parameters]:
         """Write the changes; what is left for the end of the batch is its mark."""
         if changes != NOTHING:
             self.write(changes)
-        return super().commit_parameters(NOTHING)
+        return super().last_statements(NOTHING)
 
     def write(self, changes: Changes) -> None:
         """Write the changes, then add the unknown fields of the records before to those after."""
@@ -246,3 +239,15 @@ class PostgresKeepingTxn(PostgresTxn):
         table, column = kind
         sql = f'SELECT id, {column} FROM "{self.schema}".{table} WHERE id = ANY(%s::bigint[])'
         return dict(self.connection.rows(sql, (numbers(ids),))) if ids else {}
+
+
+def note_starts(starts: Starts, changes: Changes) -> None:
+    """Note new entries, so that index scans that start behind dead entries find them."""
+    for job in (*(group.template for group in changes.added), *changes.swapped):
+        starts.put(job.place, job.rank)
+        if job.place is Place.READY:
+            starts.put((job.tenant, job.task), job.rank)
+        if job.expires_at:
+            starts.put("expiring", job.expires_at)
+    if due := [due_ms for (table, _), due_ms in changes.dues.items() if table == DOMAIN]:
+        starts.put("domains", min(due))

@@ -13,6 +13,33 @@ BEGIN
 END
 $$;
 
+-- Set the notice, after all batches that have read the old one, and all plain statements, have ended.
+CREATE FUNCTION {schema}.set_notice(new_notice bytea) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM pg_advisory_xact_lock({notice_lock});
+    UPDATE {schema}.rows SET value = new_notice WHERE tbl = '' AND key = '';
+    PERFORM {schema}.fence();
+END
+$$;
+
+-- Let plain statements find the view of jobs only if there is no notice. With the rights of the owner, who alone may.
+CREATE FUNCTION {schema}.fence() RETURNS void LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog AS $$
+BEGIN
+    IF EXISTS (SELECT FROM {schema}.rows WHERE tbl = '' AND key = '' AND value <> '') THEN
+        ALTER VIEW IF EXISTS {schema}.plain_jobs RENAME TO closed_jobs;
+    ELSE
+        ALTER VIEW IF EXISTS {schema}.closed_jobs RENAME TO plain_jobs;
+    END IF;
+END
+$$;
+
+-- Called by a statement that finds other jobs than it expects, so that it is rolled back and the batch done again.
+CREATE FUNCTION {schema}.refuse() RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    RAISE EXCEPTION 'not all jobs are of the version before, or new' USING ERRCODE = 'HF001';
+END
+$$;
+
 -- Take advisory locks (docs/decisions/0007). Each is given as its number times two, plus one if exclusive. Those in `late`
 -- are only tried.
 CREATE FUNCTION {schema}.take_locks(late bigint[], locks bigint[]) RETURNS void LANGUAGE plpgsql AS $$
@@ -240,5 +267,32 @@ BEGIN
     INSERT INTO {schema}.count_changes (tenant, task, place, state, number) VALUES ('', task, 1, 'QUEUED', 1);
     PERFORM pg_notify({channel}, '');
     RETURN job_id;
+END
+$$;
+
+-- Fold the differences of the counts into the sums, and delete old marks, unless another process does.
+CREATE FUNCTION {schema}.fold_counts(marks_before bigint) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+    zero record;
+BEGIN
+    IF NOT pg_try_advisory_xact_lock({fold_lock}) THEN
+        RETURN;
+    END IF;
+    DELETE FROM {schema}.commit_marks WHERE at_ms < marks_before;
+    FOR zero IN WITH gone AS (
+        DELETE FROM {schema}.count_changes RETURNING tenant, task, place, state, number
+    ),
+    folded AS (
+        INSERT INTO {schema}.counts (tenant, task, place, state, number)
+        SELECT tenant, task, place, state, sum(number)::bigint FROM gone
+        GROUP BY tenant, task, place, state HAVING sum(number) <> 0
+        ON CONFLICT (tenant, task, place, state) DO UPDATE SET number = counts.number + excluded.number
+        RETURNING tenant, task, place, state, number
+    )
+    SELECT tenant, task, place, state FROM folded WHERE number = 0
+    LOOP
+        DELETE FROM {schema}.counts
+        WHERE tenant = zero.tenant AND task = zero.task AND place = zero.place AND state = zero.state;
+    END LOOP;
 END
 $$;

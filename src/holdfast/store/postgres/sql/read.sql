@@ -210,6 +210,10 @@ CROSS JOIN LATERAL (
     ORDER BY part, task LIMIT %(limit)s
 ) AS asked ORDER BY named.at
 
+-- How long the archive keeps jobs, if that was ever set.
+-- name: retention
+SELECT convert_from(value, 'UTF8') FROM {schema}.rows WHERE tbl = 'setting' AND key = 'retention_ms'
+
 -- For a process that got no answer to its COMMIT. If there is no mark, this writes a void one: a transaction that commits
 -- later finds the key taken, and this statement waits for one that is in progress.
 -- name: void
