@@ -1,11 +1,32 @@
 """What the tests of the PostgreSQL store share."""
 
+import threading
+
 import pytest
 
 import holdfast
+from holdfast.store.postgres.connection import OwnConnection
 from holdfast.store.postgres.store import PostgresStore
 from tests.queue_suite.tools import complaints, upkeep
 from tests.servers import postgres_or_skip
+
+
+class Messages:
+    """How many messages a thread has sent, and waited for the answer of."""
+
+    def __init__(self):
+        self.sent = 0
+        self._thread = threading.get_ident()
+
+    def count(self, call):
+        """How many messages this thread sends for a call."""
+        before = self.sent
+        call()
+        return self.sent - before
+
+    def note(self):
+        """A message is sent."""
+        self.sent += threading.get_ident() == self._thread
 
 
 @pytest.fixture
@@ -52,3 +73,16 @@ def server():
         yield server
     finally:
         server.close()
+
+
+@pytest.fixture
+def messages(monkeypatch):
+    """Those of this thread; not of one that notifies other processes."""
+    messages, receive = Messages(), OwnConnection.receive
+
+    def spy(self):
+        messages.note()
+        return receive(self)
+
+    monkeypatch.setattr(OwnConnection, "receive", spy)
+    return messages

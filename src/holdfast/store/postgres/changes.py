@@ -209,6 +209,9 @@ def _add_one(parameters: Parameters, group: NewJobs) -> None:
 
 def _rests(group: NewJobs) -> list[str]:
     head, middle, tail = rest_parts(group.template)
+    if len(group.rows) == 1:
+        ((job, _),) = group.jobs()
+        return [f"{head}{job.id}{middle}{job.size}{tail}"]
     return [f"{head}{id}{middle}{size_of(data)}{tail}" for id, data in group.rows]
 
 

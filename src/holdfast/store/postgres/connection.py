@@ -83,6 +83,8 @@ class OwnConnection(PostgresConnection):
         self._prepared: dict[str, bytes] = {}
         # See `Pool`.
         self.permit: object = None
+        # The number of the session and when it began, which tells it from all others; not behind a pooler.
+        self.session = (0, "")
 
     def __del__(self) -> None:
         # Lost by a KeyboardInterrupt before it was returned to the pool. In a forked child it is left open.

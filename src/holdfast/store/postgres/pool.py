@@ -34,7 +34,8 @@ SETTINGS = {
 }
 # Only for superusers; for others PostgreSQL detects deadlocks after a second.
 _SOON = {"deadlock_timeout": "50ms"}
-_WHO = "SELECT pg_backend_pid(), current_setting('is_superuser') = 'on'"
+_WHO = """SELECT pid, extract(epoch FROM backend_start)::text, current_setting('is_superuser') = 'on'
+FROM pg_stat_activity WHERE pid = pg_backend_pid()"""
 # How often a thread that waits for a connection checks whether the store was closed.
 _CHECK_S = 0.2
 
@@ -158,12 +159,13 @@ class Pool:
         """Apply our settings to the session, unless there is a pooler."""
         if self.pooled:
             return
-        ((number, is_super),) = connection.rows(_WHO)
+        ((number, began, is_super),) = connection.rows(_WHO)
         if number != connection.pgconn.backend_pid:
             # The session is another than the one that was announced at login.
             self.behind_a_pooler()
             connection.prepares = False
         else:
+            connection.session = (number, began)
             connection.execute(script_of(SETTINGS | _SOON if is_super else SETTINGS, local=False))
 
     def behind_a_pooler(self) -> None:

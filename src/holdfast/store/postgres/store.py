@@ -1,6 +1,7 @@
 """The PostgreSQL store: one schema, any number of machines.
 
     commit   one statement, which is its own transaction
+    lease    likewise
     run      a connection of the pool ▶ BEGIN, first_reads ▶ fn(PostgresTxn) ▶ the changes, COMMIT;
              again after a conflict or a lost connection
     read     a connection of the pool ▶ BEGIN REPEATABLE READ READ ONLY ▶ fn(PostgresReads) ▶ ROLLBACK
@@ -10,9 +11,10 @@ Batches run concurrently; docs/decisions/0007 describes their locks. The first c
 store relies on no session state, so that it works behind a transaction pooler.
 """
 
+import random
 import threading
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import closing, suppress
 from typing import Any, TypeVar
 
 import psycopg
@@ -26,12 +28,13 @@ from ...core.layout import Layout, unreadable_newer
 from ..common.clock import Clock, monotonic_s
 from ..common.outage import Outages, RetryPeriod, unsettled
 from ..common.server_time import Time
-from ..contract import ENDS, Capabilities, Changes, ClaimQuery, Leased, ReadTxn, StoreReport, Txn
+from ..contract import ENDS, NO_WAKE, Capabilities, Changes, ClaimQuery, Leased, ReadTxn, StoreReport, Txn
 from .borrow import Database, SessionInfo, borrowed, check_database, lend, session_of
 from .changes import Parameters, as_bytes, numbered_statement, parameters_of, put_counts, statement_of
 from .connection import NoConnection, OwnConnection, PostgresConnection, ReadsSomething
 from .counts import FOLD_ROWS, Folding
 from .errors import LOCKED, POOLED, code_of, is_lost, translated
+from .lease import leased_of, values_of
 from .locks import Locks, Wants, lock_number
 from .notify import NEWEST, PostgresListener, PostgresNotifier
 from .open import layout_of, make_ready, migrate, script
@@ -40,7 +43,7 @@ from .presence import PostgresPresence
 from .reads import FEW_PAIRS, FIRST_TABLES, PostgresReads, for_first_reads
 from .repair import repair_records
 from .report import complaints, facts
-from .starts import Starts, Walks
+from .starts import SLOW_S, SLOW_WALKS, Starts, Walks
 from .statements import LAYOUT, channel, numbered, numbers, statements
 from .tries import RETRIED, Tries
 from .txn import PostgresKeepingTxn, PostgresTxn, note_starts
@@ -92,6 +95,8 @@ class PostgresStore:
         self._first_reads_sql, _ = numbered(self._writing["first_reads"])
         self._pause_lock = lock_number(schema, "table", PAUSE)
         self._closed = False
+        # How many leases in a row were slow.
+        self._slow_leases = 0
         self.folding = Folding(self._writing, self.pool, _BATCH)
         self._database: Database | None = None
         self._closing = threading.Lock()
@@ -161,15 +166,14 @@ class PostgresStore:
                 connection.roll_back()
                 self.pool.give(connection)
                 return False
-            connection.close()
-            self.pool.give(connection)
+            self._give_lost(connection)
         except BaseException as error:
             self._give_back(connection, error)
             raise
         else:
             self.pool.give(connection)
             return True
-        return self._asked_until_known(lambda found: self._commit_again(found, changes, sent_s))
+        return self._asked_until_known(connection, lambda own: self._commit_again(own, changes, sent_s))
 
     def _write(self, connection: OwnConnection, statements: list[Parameters], *, plain: bool) -> None:
         """Send all statements in one message: a transaction of their own, or the end of one."""
@@ -224,14 +228,62 @@ class PostgresStore:
         before = {job.id: job.version - 1 for job in after.values()}
         before |= {job.id: job.version for job in changes.removed}
         there = view.load(before)
-        if all(job_id in there and there[job_id].version == before[job_id] for job_id in before):
-            # Not written: a batch finds out why.
+        if any(job.version == before.get(job.id) for job in there.values()):
+            # Nothing was written: a batch finds out why.
             return False
         raise unsettled(self.address.shown)
 
     def lease(self, query: ClaimQuery, leased: list[Leased]) -> bool:
-        """Not yet: all claims are those of batches."""
-        return False
+        """Claim plain jobs in one message, if nothing else has to be decided."""
+        values = values_of(query, pause_lock=self._pause_lock, token=random.getrandbits(63))
+        if self._slow_leases >= SLOW_WALKS or self.starts:
+            # A batch finds out where index scans start that are slow because of dead entries.
+            self._slow_leases = 0
+            return False
+        if values is None or self.pool.pooled:
+            return False
+        try:
+            connection = self.pool.take()
+        except RETRIED:
+            return False
+        sent_s = monotonic_s()
+        try:
+            ((refused, *reply),) = connection.rows(self._writing["lease_jobs"], values)
+            leased.extend(leased_of(*reply))
+        except psycopg.Error as error:
+            if not is_lost(error):
+                connection.roll_back()
+                self.pool.give(connection)
+                return False
+            self._give_lost(connection)
+            leased.extend(self._find_leased(connection, values))
+            return True
+        except BaseException:
+            # An interrupt: what was leased is for the caller to release.
+            self._give_lost(connection)
+            if not leased:
+                with suppress(StoreError):
+                    leased.extend(self._find_leased(connection, values))
+            raise
+        self.pool.give(connection)
+        self._slow_leases = self._slow_leases + 1 if monotonic_s() - sent_s > SLOW_S else 0
+        if leased:
+            self._wrote(2, NO_WAKE)
+        return not refused
+
+    def _find_leased(self, lost: OwnConnection, values: dict[str, Any]) -> list[Leased]:
+        """What was leased by a statement that got no reply."""
+
+        def find(connection: OwnConnection) -> list[Leased]:
+            (found,) = connection.rows(self._reading["leased_jobs"], values)
+            return leased_of(*found)
+
+        return self._asked_until_known(lost, find)
+
+    def _give_lost(self, connection: OwnConnection) -> None:
+        """Close a connection whose last statement got no reply."""
+        connection.close()
+        self.pool.give(connection)
 
     def run(self, fn: Fn[T], *, blind: bool = False) -> T:
         """Call `fn` as one transaction, which is on the server's disk when this returns."""
@@ -322,7 +374,7 @@ class PostgresStore:
             if not statements or not is_lost(error):
                 raise
             connection.close()
-            if not self._asked_until_known(lambda found: self._was_committed(found, txn)):
+            if not self._asked_until_known(connection, lambda own: self._was_committed(own, txn)):
                 raise
         self.folding.appended += txn.appended
 
@@ -332,14 +384,19 @@ class PostgresStore:
         connection.change(self._writing["void"], asked)
         return bool(connection.value(self._writing["is_marked"], asked))
 
-    def _asked_until_known(self, ask: Callable[[OwnConnection], bool]) -> bool:
-        """What the server says on a new connection about a commit that got no reply."""
+    def _asked_until_known(self, lost: OwnConnection, ask: Callable[[OwnConnection], T]) -> T:
+        """What the server says on a new connection about a commit that got no reply.
+
+        Its session is ended first, so that nothing is committed after that. A pooler shows no sessions.
+        """
         period = RetryPeriod(self._outages, self._patience_s)
         while not self._closed:
             try:
                 self.pool.drop()
                 # Outside the pool: the callers of all its connections may be in here.
                 with translated(self.address), closing(self.pool.connect()) as connection:
+                    if lost.session[1] and connection.rows(self._reading["end_session"], lost.session):
+                        raise Conflict("a session has not ended yet")
                     found = ask(connection)
                 self._outages.log_recovery()
                 return found

@@ -296,3 +296,122 @@ BEGIN
     END LOOP;
 END
 $$;
+
+-- Claim plain jobs in one message (docs/decisions/0024). `refused`: something else must be decided, and nothing was written.
+-- The jobs are those of the pairs with up to `mosts` of each; or without `mosts` of these tenants and tasks, NULL is any. They
+-- are at most `most` with `most_bytes` of data, or one. The reply has them as they were before, with their data.
+CREATE FUNCTION {schema}.lease_jobs(
+    pause_lock bigint, now_ms bigint, most integer, low bigint, high bigint, lease_ms bigint, most_bytes bigint,
+    new_rank bigint, new_owner integer, until bigint, new_start bigint, new_token bigint,
+    of_tenants text[], of_tasks text[], mosts bigint[],
+    OUT refused boolean, OUT records text, OUT bodies text[], OUT raws bytea[]
+) LANGUAGE plpgsql AS $$
+DECLARE
+    ids bigint[];
+    bytes bigint;
+    plain bigint;
+    pairs bigint;
+BEGIN
+    refused := true;
+    -- Whoever changes the pauses has this lock until then. What it protects is read afterwards, in a new snapshot.
+    PERFORM pg_advisory_xact_lock_shared(pause_lock);
+    IF EXISTS (SELECT FROM {schema}.rows WHERE tbl = 'pause')
+        OR EXISTS (SELECT FROM {schema}.rows WHERE tbl = 'domain' AND due_ms IS NOT NULL AND due_ms <= now_ms)
+        OR EXISTS (SELECT FROM {schema}.jobs WHERE place = 1 AND rank <= now_ms)
+        OR EXISTS (SELECT FROM {schema}.jobs WHERE place = 4 AND rank <= now_ms)
+        OR EXISTS (SELECT FROM {schema}.jobs WHERE expires_at > 0 AND place NOT IN (4, 6) AND expires_at <= now_ms)
+    THEN
+        RETURN;
+    END IF;
+
+    IF mosts IS NULL AND (of_tenants IS NOT NULL OR of_tasks IS NOT NULL) THEN
+        SELECT count(*), array_agg(tenant) FILTER (WHERE is_asked), array_agg(task) FILTER (WHERE is_asked),
+            array_agg(most) FILTER (WHERE is_asked)
+        FROM (
+            SELECT tenant, task, of_tasks IS NULL OR task = ANY(of_tasks) AS is_asked FROM (
+                SELECT * FROM {schema}.ready_pairs(257) WHERE of_tenants IS NULL
+                UNION ALL SELECT name, ready.* FROM unnest(of_tenants) AS name
+                CROSS JOIN LATERAL {schema}.ready_tasks(name, '', NULL, 1000000000, 257) AS ready
+            ) AS pair
+        ) AS pair INTO pairs, of_tenants, of_tasks, mosts;
+        refused := pairs > 256;
+        IF refused OR mosts IS NULL THEN
+            RETURN;
+        END IF;
+        refused := true;
+    END IF;
+    IF of_tasks IS NULL THEN
+        ids := ARRAY(
+            SELECT id FROM {schema}.jobs
+            WHERE place = 2 AND rank + 0 >= 0 AND rank + 0 BETWEEN low AND high AND NOT mock
+            ORDER BY rank + 0, id LIMIT most FOR UPDATE SKIP LOCKED
+        );
+    ELSIF (SELECT sum(number) FROM unnest(mosts) AS number) <= most THEN
+        ids := ARRAY(
+            SELECT ready.id FROM unnest(of_tenants, of_tasks, mosts) AS pair (tenant, task, most)
+            CROSS JOIN LATERAL (
+                SELECT id FROM {schema}.jobs
+                WHERE place = 2 AND NOT mock AND jobs.tenant = pair.tenant AND jobs.task = pair.task
+                    AND rank BETWEEN low AND high
+                ORDER BY rank, id LIMIT pair.most FOR UPDATE SKIP LOCKED
+            ) AS ready
+        );
+    ELSE
+        -- Merged by rank without locks, then those that no other batch has locked.
+        ids := ARRAY(
+            SELECT ready.id FROM unnest(of_tenants, of_tasks, mosts) AS pair (tenant, task, most)
+            CROSS JOIN LATERAL (
+                SELECT rank, id FROM {schema}.jobs
+                WHERE place = 2 AND NOT mock AND jobs.tenant = pair.tenant AND jobs.task = pair.task
+                    AND rank BETWEEN low AND high
+                ORDER BY rank, id LIMIT pair.most
+            ) AS ready ORDER BY ready.rank, ready.id LIMIT lease_jobs.most
+        );
+        IF ids <> '{}' THEN
+            ids := ARRAY(SELECT id FROM {schema}.jobs WHERE id = ANY(ids) AND place + 0 = 2 FOR UPDATE SKIP LOCKED);
+            IF ids = '{}' THEN
+                RETURN;
+            END IF;
+        END IF;
+    END IF;
+
+    IF ids <> '{}' THEN
+        LOOP
+            SELECT '[' || string_agg(
+                '{"place":2,"rank":' || rank || ',"version":' || version || ',"owner":' || owner
+                || ',"lease_until":' || lease_until || ',"started_at":' || started_at || ',"claim":' || claim
+                || ',' || substr(rest, 2), ','
+            ) || ']', array_agg(coalesce(job.body, apart.body)), array_agg(coalesce(job.raw, apart.raw)),
+                sum(coalesce(substring(rest FROM '"size":([0-9]+)')::bigint, 0)), min(plain_ms)
+            FROM {schema}.jobs AS job
+            LEFT JOIN LATERAL (
+                SELECT * FROM {schema}.data_apart WHERE data_apart.id = job.id AND job.body IS NULL AND job.raw IS NULL
+            ) AS apart ON true
+            WHERE job.id = ANY(ids) INTO records, bodies, raws, bytes, plain;
+            EXIT WHEN bytes <= most_bytes OR cardinality(ids) = 1;
+            ids := ARRAY(
+                SELECT id FROM (
+                    SELECT id, sum(coalesce(substring(rest FROM '"size":([0-9]+)')::bigint, 0)) OVER first AS bytes,
+                        row_number() OVER first AS at
+                    FROM {schema}.jobs WHERE id = ANY(ids) WINDOW first AS (ORDER BY rank, id)
+                ) AS job WHERE at = 1 OR job.bytes <= most_bytes
+            );
+        END LOOP;
+        IF plain < lease_ms THEN
+            records := NULL;
+            RETURN;
+        END IF;
+        WITH taken AS (
+            UPDATE {schema}.plain_jobs AS job
+            SET place = 4, rank = new_rank, owner = new_owner, lease_until = until, started_at = new_start,
+                token = new_token, claim = job.claim + 1, version = job.version + 1
+            WHERE job.id = ANY(ids) RETURNING tenant, task
+        )
+        INSERT INTO {schema}.count_changes (tenant, task, place, state, number)
+        SELECT tenant, task, change.place, change.state, change.by * count(*) FROM taken
+        CROSS JOIN (VALUES (2::smallint, 'QUEUED', -1), (4::smallint, 'RUNNING', 1)) AS change (place, state, by)
+        GROUP BY tenant, task, change.place, change.state, change.by;
+    END IF;
+    refused := false;
+END
+$$;

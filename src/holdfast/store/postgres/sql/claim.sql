@@ -78,3 +78,24 @@ SELECT task FROM {schema}.ready_tasks(%(tenant)s, %(first)s, %(above)s, 10000000
 
 -- name: pairs_ready
 SELECT tenant, task FROM {schema}.ready_pairs(%(limit)s)
+
+-- name: lease_jobs
+SELECT * FROM {schema}.lease_jobs(
+    %(pause_lock)s, %(now)s, %(limit)s, %(low)s, %(high)s, %(lease_ms)s, %(bytes)s,
+    %(lease_rank)s, %(owner)s, %(until)s, %(started_at)s, %(token)s, %(tenants)s::text[], %(tasks)s::text[], %(mosts)s::bigint[]
+)
+
+-- End a session whose last statement got no reply; there is no row if it has ended.
+-- name: end_session
+SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid = %s AND extract(epoch FROM backend_start)::text = %s
+
+-- What such a statement has leased, as it is now.
+-- name: leased_jobs
+SELECT '[' || string_agg(
+    '{"place":2,"version":' || version - 1 || ',"claim":' || claim - 1 || ',' || substr(rest, 2), ','
+) || ']', array_agg(coalesce(job.body, apart.body)), array_agg(coalesce(job.raw, apart.raw))
+FROM {schema}.jobs AS job
+LEFT JOIN LATERAL (
+    SELECT * FROM {schema}.data_apart WHERE data_apart.id = job.id AND job.body IS NULL AND job.raw IS NULL
+) AS apart ON true
+WHERE place = 4 AND rank = %(lease_rank)s AND token = %(token)s
