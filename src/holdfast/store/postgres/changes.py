@@ -187,7 +187,7 @@ def _add(parameters: Parameters, groups: Sequence[NewJobs]) -> None:
         _put_columns(parameters, "added", _JOB, [_job_fields(groups[0].template)])
     else:
         parameters["added_rest"] = texts([rest for group in groups for rest in _rests(group)])
-        fields = [_job_fields(template) for template, some, _ in groups for _ in some]
+        fields = [_job_fields(group.template) for group in groups for _ in group.rows]
         _put_columns(parameters, "added", _JOB, fields)
 
 

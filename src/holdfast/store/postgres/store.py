@@ -212,7 +212,7 @@ class PostgresStore:
             kept_ms = int(connection.value(self._reading["retention"]) or DEFAULT_RETENTION_MS)
             if kept_ms < (monotonic_s() - sent_s) * 1000 + SHORT_MS:
                 raise unsettled(self.address.shown)
-        known = [group._replace(is_fresh=False) for group in changes.added]
+        known = [replace(group, is_fresh=False) for group in changes.added]
         statements = parameters_of(replace(changes, added=known))
         put_counts(statements[-1], changes.counts, changes.tallies)
         try:
