@@ -166,6 +166,9 @@ def _prepare(
 ) -> None:
     """Put the file into WAL mode, then create or migrate our tables. The caller holds the queue's lock."""
     version = _checked_layout(connection, path, join=join).version
+    if not connection.value("PRAGMA page_count"):
+        # An empty file needs no journal: what the next two pragmas write is the beginning of one page.
+        connection.rows("PRAGMA journal_mode = MEMORY")
     if not version:
         # Only before there are tables. No such pragma is possible inside a transaction.
         connection.rows(f"PRAGMA page_size = {PAGE_BYTES}")
