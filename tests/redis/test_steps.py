@@ -1,6 +1,7 @@
 """Between any two steps of a claim or a commit: what is left, and what puts it right."""
 
 import os
+import sys
 
 import msgspec
 import pytest
@@ -14,6 +15,7 @@ from holdfast.store.redis.keys import Keys, new_stamp
 from holdfast.store.redis.plan import HSET
 from holdfast.store.redis.store import RedisStore
 from holdfast.testing.clock import MovedClock
+from holdfast.testing.stores.interrupts import Strike, Struck
 from holdfast.testing.stores.making import (
     NOW_MS,
     a_job,
@@ -208,6 +210,29 @@ def test_a_commit_of_which_nothing_can_be_known_any_more_is_unsettled(store, red
     monkeypatch.undo()
 
     assert all_ids(store) == [1]
+
+
+def test_an_interrupt_at_any_step_of_a_plain_claim_leaves_no_job_unknown(store):
+    """What has been leased is told, so that the caller can release it."""
+    add(store, *(a_job(n) for n in range(1, 200)))
+    assert store.lease(a_query(limit=1), [])
+    at = struck = 1
+    known = {1}
+    while struck:
+        leased, before = [], sys.getprofile()
+        sys.setprofile(Strike(store, at))
+        try:
+            store.lease(a_query(limit=1), leased)
+            struck = 0
+        except Struck:
+            at += 1
+        finally:
+            sys.setprofile(before)
+        known |= {job.id for job, _ in leased}
+        running = store.read(lambda txn: txn.first(Place.RUNNING, 1 << 60, 999))
+        assert {job.id for job in running} <= known, at
+
+    assert at > 20
 
 
 def test_what_a_claim_has_taken_stands_in_nobodys_way(store):
