@@ -8,7 +8,7 @@ import pytest
 
 from holdfast.core.errors import Conflict, Unsettled
 from holdfast.core.job import Place
-from holdfast.store.contract import NOTHING, Changes
+from holdfast.store.contract import NOTHING, Changes, Leased
 from holdfast.store.redis.claim import TAKEN_MS
 from holdfast.store.redis.connection import COMMIT, SETTLE, RedisConnection
 from holdfast.store.redis.keys import Keys, new_stamp
@@ -219,7 +219,8 @@ def test_an_interrupt_at_any_step_of_a_plain_claim_leaves_no_job_unknown(store):
     at = struck = 1
     known = {1}
     while struck:
-        leased, before = [], sys.getprofile()
+        leased: list[Leased] = []
+        before = sys.getprofile()
         sys.setprofile(Strike(store, at))
         try:
             store.lease(a_query(limit=1), leased)
