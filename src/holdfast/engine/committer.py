@@ -121,7 +121,7 @@ class Committer(Submitter):
                 group.wake_next()
         if is_committed and (self._after is not None or self._waiter.is_watching):
             self._note(done)
-        if self._divert is not None and isinstance(reply, Exception):
+        if self._divert is not None and type(reply) is not list and isinstance(reply, Exception):
             ticket = Ticket(command)
             return self.reply_of(ticket) if self._divert(ticket, reply) else reply
         return reply
