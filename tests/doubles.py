@@ -57,9 +57,9 @@ class Passing(OnlyBatches):
         """Passed on."""
         return self.store.capabilities
 
-    def run(self, fn: Callable[[Txn], tuple[Changes, T]], *, blind: bool = False) -> T:
+    def run(self, fn: Callable[[Txn], tuple[Changes, T]]) -> T:
         """Passed on."""
-        return self.store.run(fn, blind=blind)
+        return self.store.run(fn)
 
     def read(self, fn: Callable[[ReadTxn], T], *, hint: bool = False) -> T:
         """Passed on."""
@@ -130,7 +130,7 @@ class Door(Passing):
         self.heeds_ends = True
         shared.doors.add(self)
 
-    def run(self, fn: Callable[[Txn], tuple[Changes, T]], *, blind: bool = False) -> T:
+    def run(self, fn: Callable[[Txn], tuple[Changes, T]]) -> T:
         """Passed on; then those at the other doors are woken, if the batch says so."""
         wake = NO_WAKE
 
@@ -140,7 +140,7 @@ class Door(Passing):
             wake = changes.wake
             return changes, result
 
-        result = self.store.run(noted, blind=blind)
+        result = self.store.run(noted)
         self._wake_others(wake)
         return result
 
@@ -222,7 +222,7 @@ class Gated(Passing):
         self._hold, self._out = hold, out
         self._is_new = True
 
-    def run(self, fn: Callable[[Txn], tuple[Changes, T]], *, blind: bool = False) -> T:
+    def run(self, fn: Callable[[Txn], tuple[Changes, T]]) -> T:
         """Passed on; the first time, held up."""
 
         def held(txn: Txn) -> tuple[Changes, T]:
@@ -235,6 +235,6 @@ class Gated(Passing):
             return Changes(wake=changes.wake), result
 
         try:
-            return self.store.run(held, blind=blind and not self._is_new)
+            return self.store.run(held)
         finally:
             self._out.set()

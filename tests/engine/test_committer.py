@@ -153,8 +153,8 @@ def test_a_claim_that_is_cancelled_as_the_queue_closes_is_given_back(tmp_path):
             commit, committed, go_on = store.run, asyncio.Event(), threading.Event()
             loop = asyncio.get_running_loop()
 
-            def slow(fn, *, blind=False):
-                reply = commit(fn, blind=blind)
+            def slow(fn):
+                reply = commit(fn)
                 loop.call_soon_threadsafe(committed.set)
                 go_on.wait(10)
                 return reply

@@ -40,14 +40,14 @@ class Watched(OnlyBatches, MemoryStore):
         self.began, self.goes_on = threading.Event(), threading.Event()
         self.goes_on.set()
 
-    def run(self, fn, *, blind=False):
+    def run(self, fn):
         """Run a batch."""
         self.threads.append(threading.current_thread())
         self.began.set()
         assert self.goes_on.wait(60)
         if self.fault is not None:
             raise self.fault
-        result = super().run(fn, blind=blind)
+        result = super().run(fn)
         self.interrupts -= 1
         if self.interrupts == 0:
             raise Interrupted
@@ -207,10 +207,10 @@ class Undone(OnlyBatches, MemoryStore):
     claimed: list[c.Claimed]
     undoes = False
 
-    def run(self, fn, *, blind=False):
+    def run(self, fn):
         """Run a batch."""
         if not self.undoes:
-            return super().run(fn, blind=blind)
+            return super().run(fn)
         self.undoes = False
 
         def undo(txn):
@@ -218,7 +218,7 @@ class Undone(OnlyBatches, MemoryStore):
             raise Interrupted
 
         try:
-            return super().run(undo, blind=blind)
+            return super().run(undo)
         finally:
             other = c.Claim(tasks=("work",), lease_ms=30_000)
             self.claimed = in_thread(lambda: self.line.engine.execute([other]))[0].replies[0]
@@ -281,13 +281,13 @@ class Several(OnlyBatches, MemoryStore):
         super().__init__()
         self.began, self.goes_on, self.slow = threading.Event(), threading.Event(), False
 
-    def run(self, fn, *, blind=False):
+    def run(self, fn):
         """Run a batch."""
         if self.slow:
             self.slow = False
             self.began.set()
             assert self.goes_on.wait(60)
-        return super().run(fn, blind=blind)
+        return super().run(fn)
 
 
 @pytest.mark.parametrize(

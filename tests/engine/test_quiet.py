@@ -186,13 +186,13 @@ def wakes(store, monkeypatch):
     """Who is woken by the batches to come."""
     told, run = [], store.run
 
-    def noted(fn, *, blind=False):
+    def noted(fn):
         def call(txn):
             changes, result = fn(txn)
             told.append(changes.wake)
             return changes, result
 
-        return run(call, blind=blind)
+        return run(call)
 
     monkeypatch.setattr(store, "run", noted)
     return told

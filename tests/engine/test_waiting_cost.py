@@ -29,10 +29,10 @@ class Counted(Passing):
         self.writes = 0
         self.looked = threading.Semaphore(0)
 
-    def run(self, fn: Callable[[Txn], tuple[Changes, T]], *, blind: bool = False) -> T:
+    def run(self, fn: Callable[[Txn], tuple[Changes, T]]) -> T:
         """One more."""
         self.writes += 1
-        return super().run(fn, blind=blind)
+        return super().run(fn)
 
     def read(self, fn: Callable[[ReadTxn], T], *, hint: bool = False) -> T:
         """A look."""

@@ -77,7 +77,7 @@ class FaultyStore(Passing):
         super().__init__(store)
         self._faults = faults
 
-    def run(self, fn: Callable[[Txn], tuple[Changes, T]], *, blind: bool = False) -> T:
+    def run(self, fn: Callable[[Txn], tuple[Changes, T]]) -> T:
         """Commit, unless it fails before; and reply, unless it fails after."""
         kind = self._faults.take()
 
@@ -91,7 +91,7 @@ class FaultyStore(Passing):
 
         if kind == "refused":
             raise Unavailable("it is away")
-        result = self.store.run(decide, blind=blind)
+        result = self.store.run(decide)
         if kind == "unheard":
             raise Unsettled("it went away, after the commit as it turned out")
         return result

@@ -139,7 +139,7 @@ def test_a_copy_that_is_not_one_is_found_out(files, opened, part):
     source, target = opened(files.open_source()), opened(files.open_target())
 
     class Forgetful(Passing):
-        def run(self, fn: Callable[[Txn], tuple[Changes, T]], *, blind: bool = False) -> T:
+        def run(self, fn: Callable[[Txn], tuple[Changes, T]]) -> T:
             def forgets(txn: Txn) -> tuple[Changes, T]:
                 changes, result = fn(txn)
                 return replace(changes, **FORGETFUL[part](changes)), result

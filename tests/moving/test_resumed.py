@@ -31,7 +31,7 @@ class Deadly(Passing):
         super().__init__(store)
         self.lives, self.commits = lives, commits
 
-    def run(self, fn: Callable[[Txn], tuple[Changes, T]], *, blind: bool = False) -> T:
+    def run(self, fn: Callable[[Txn], tuple[Changes, T]]) -> T:
         """Passed on, as long as there is life."""
         self.lives[0] -= 1
         if self.lives[0] < 0:

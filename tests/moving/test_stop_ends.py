@@ -23,7 +23,7 @@ class Failing(Passing):
         super().__init__(store)
         self.faults = faults
 
-    def run(self, fn: Callable[[Txn], tuple[Changes, T]], *, blind: bool = False) -> T:
+    def run(self, fn: Callable[[Txn], tuple[Changes, T]]) -> T:
         """Fails if there is a fault."""
         for fault in self.faults:
             raise fault

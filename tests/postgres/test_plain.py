@@ -81,10 +81,10 @@ def test_an_add_without_a_reply_whose_job_has_ended_is_not_made_again(store, los
     lose(LOST, sent=True)
     settle = store._commit_again
 
-    def after_its_end(*args: Any) -> bool:
+    def after_its_end(*args: Any, **how: Any) -> bool:
         removed = {"removed": [a_job(1)]} if retention_ms == 0 else {"archived": [ended(a_job(1))]}
         commit(store, **removed)
-        return bool(settle(*args))
+        return bool(settle(*args, **how))
 
     monkeypatch.setattr(store, "_commit_again", after_its_end)
 

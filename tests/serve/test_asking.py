@@ -15,7 +15,7 @@ from tests.doubles import OnlyBatches
 class FussyStore(OnlyBatches, MemoryStore):
     """Cannot store one job."""
 
-    def run(self, fn, *, blind=False):
+    def run(self, fn):
         """Fail if the job is among those to be written."""
 
         def checked(txn):
@@ -24,7 +24,7 @@ class FussyStore(OnlyBatches, MemoryStore):
                 raise ValueError("not this one")
             return changes, result
 
-        return super().run(checked, blind=blind)
+        return super().run(checked)
 
 
 async def ask_for(asking, numbers):

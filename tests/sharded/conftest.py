@@ -27,7 +27,7 @@ class Breakable(Passing):
         if self._number in self._rack.pulled:
             raise Unavailable("no route to its host")
 
-    def run(self, fn, *, blind=False):
+    def run(self, fn):
         """As the store does, if it can be reached, before the batch and when it is to be committed."""
         self._meet()
 
@@ -38,7 +38,7 @@ class Breakable(Passing):
                 raise Unavailable("no space on its disk")
             return result
 
-        return self.store.run(guarded, blind=blind)
+        return self.store.run(guarded)
 
     def read(self, fn, *, hint=False):
         """As the store does, if it can be reached."""

@@ -53,7 +53,7 @@ def add(store, *job_ids):
         rows = {("end", str(job_id)): b"1" for job_id in job_ids}
         return Changes(added=new_jobs(jobs), counts={READY: len(jobs)}, rows=rows, wake=JOBS), None
 
-    store.run(fn, blind=True)
+    store.run(fn)
 
 
 def added(store):

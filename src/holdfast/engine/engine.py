@@ -57,7 +57,6 @@ class Engine:
         ids: IdSource | None = None,
     ) -> None:
         self.store = store
-        self._sends_blind = store.capabilities.sends_blind
         self.shard_info = shard_info
         self.ids = ids or IdSource()
         self._rng = rng
@@ -176,14 +175,13 @@ class Engine:
             # The records that holders send are trusted once: the swap fails if they are out of date.
             return self._transact(txn, maker, commands, done, claims=claims, trust=attempts == 1), None
 
-        blind = self._sends_blind and not claims and self._is_blind(commands)
         out_of: OutOfNumbers | None = None
         stop: StopPeriod | None = None
         while True:
             try:
                 if out_of is not None:
                     self.ids.lease_apart(self.store, out_of.held)
-                self.store.run(fn, blind=blind)
+                self.store.run(fn)
                 break
             except OutOfNumbers as error:
                 out_of = error
@@ -206,32 +204,6 @@ class Engine:
         changes, done.replies = made
         done.now_ms, done.woke, done.added = txn.now_ms, True, changes.added
         return replace(changes, rows=maker.rows)
-
-    def _is_blind(self, commands: Sequence[c.Command]) -> bool:
-        """Whether a batch most likely needs no read."""
-        if self.ids.held is None or self._retention_wanted is not None:
-            return False
-        _import(BATCHES)
-        from .commands.adding import is_free
-
-        ends = False
-        for command in commands:
-            if type(command) is c.Add:
-                if command.hold is not None:
-                    return False
-                for new in command.jobs:
-                    if not is_free(new):
-                        return False
-            elif _brings_records(command):
-                ends = True
-                for job in command.held if type(command) is c.AnswerAll else (command.held,):  # type: ignore[attr-defined]
-                    if job.unique is not None or job.domain is not None or job.parent_id or job.then:
-                        # Its key, its domain or its family is read, and its follow-up job may have these.
-                        return False
-            else:
-                return False
-        # A job that ends is archived if the retention says so.
-        return not ends or (self._retention_ms is not None and self._is_fresh(self.store.now_ms()))
 
     def claim_hint(self, commands: Sequence[c.Command]) -> "ClaimHint":
         """Read whether waiting claims may find a job; see `read_claim_hint`."""
@@ -435,8 +407,3 @@ class Engine:
         if (done.woke or done.ended or done.outbox) and self.next_upkeep_ms > soon_ms:
             # While jobs come and go there is more to clean up.
             self.next_upkeep_ms = soon_ms
-
-
-def _brings_records(command: c.Command) -> bool:
-    """Whether a command brings the records of the jobs that it answers."""
-    return type(command) in (c.Answer, c.AnswerAll) and bool(command.held)  # type: ignore[attr-defined]

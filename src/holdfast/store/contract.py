@@ -441,8 +441,6 @@ class Capabilities(NamedTuple):
     parallel_commits: int = 1
     # Whether one more may be if it is of a worker's answers, so that claims need not wait for it.
     answers_beside: bool = False
-    # Whether `run` sends a blind batch in one message.
-    sends_blind: bool = False
     # Whether reads send nothing to a server, so that a process may read often.
     reads_locally: bool = False
     # Whether ids must be allocated before joining a caller's transaction instead of inside it.
@@ -487,10 +485,8 @@ class Store(Protocol):
         have been leased, which the caller then releases.
         """
 
-    def run(self, fn: Callable[[Txn], tuple[Changes, T]], *, blind: bool = False) -> T:
+    def run(self, fn: Callable[[Txn], tuple[Changes, T]]) -> T:
         """Call `fn` as one atomic batch, again after a conflict; durable on return.
-
-        `blind`: `fn` probably reads nothing, so the store may send the whole batch in one message.
 
         Errors of the library are translated: `Unavailable` if the store cannot be reached, `Contended` after
         too many conflicts, `Unsettled` if it cannot be found out whether the batch was committed.

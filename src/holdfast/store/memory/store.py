@@ -53,7 +53,7 @@ class MemoryStore:
         self._signal.acquire()
         self._data = MemoryData()
 
-    def run(self, fn: Callable[[Txn], tuple[Changes, T]], *, blind: bool = False) -> T:
+    def run(self, fn: Callable[[Txn], tuple[Changes, T]]) -> T:
         """Call `fn` under the lock, again after a `Conflict`. An exception rolls back its changes."""
         with self._lock:
             data, clock = self._data, self._clock

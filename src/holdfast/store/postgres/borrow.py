@@ -119,6 +119,20 @@ def check_database(theirs: Database, ours: Database, address: PostgresAddress) -
         raise BadInput("connection", f"one to the database {theirs[0]!r}", needed=f"one to {address.shown}")
 
 
+class OldSnapshot(PostgresConnection):
+    """What a batch reads from in a transaction that may see an old state of the jobs: it must not read."""
+
+    is_open = in_transaction = False
+
+    def __init__(self, isolation: str) -> None:
+        self._isolation = isolation
+
+    def execute(self, sql: str, values: Values = ()) -> QueryResult:
+        """Raise `BadInput`."""
+        found = f"in a {self._isolation.upper()} transaction, which may see an old state of the jobs"
+        raise BadInput("connection", found, needed="in a READ COMMITTED one, except to add jobs")
+
+
 class AwaitedConnection(PostgresConnection):
     """A connection of an event loop, used from another thread while its caller awaits."""
 

@@ -466,6 +466,12 @@ def _parts(names: Collection[str], jobs: str) -> tuple[list[str], list[str]]:
     if ids := " || ".join([_value(name) for name in ("removed_ids", "forgotten_ids") if name in names]):
         for table in ("data_apart", "results"):
             ctes.append(f"no_{table} AS (DELETE FROM {{schema}}.{table} WHERE id = ANY({ids}))")
+    return [*ctes, *_other_parts(names)], refused
+
+
+def _other_parts(names: Collection[str]) -> list[str]:
+    """The CTEs of what is not a job, and is never refused."""
+    ctes = []
     if "data_ids" in names:
         # The data is no longer in the row of the job.
         for table in ("jobs", "archive"):
@@ -498,7 +504,7 @@ def _parts(names: Collection[str], jobs: str) -> tuple[list[str], list[str]]:
     if "new_mark" in names:
         values = f"{_value('time_ms')}, {_value('new_mark')}"
         ctes.append(f"mark AS (INSERT INTO {{schema}}.commit_marks (at_ms, mark) VALUES ({values}))")
-    return ctes, refused
+    return ctes
 
 
 @lru_cache(maxsize=512)

@@ -13,7 +13,6 @@ from psycopg import generators
 from psycopg.adapt import Transformer
 from psycopg.rows import tuple_row
 
-from ...core.errors import Conflict
 from .statements import literal, numbered
 
 Values = tuple[Any, ...] | dict[str, Any]
@@ -219,20 +218,6 @@ class CallersConnection(PostgresConnection):
         """Whether a transaction is open, or will be with the first statement."""
         idle = self._connection.info.transaction_status == _IDLE
         return not (idle and self._connection.autocommit)
-
-
-class ReadsSomething(Conflict):
-    """A blind batch has read something: it is run again with a connection."""
-
-
-class NoConnection(PostgresConnection):
-    """The connection of a blind batch."""
-
-    is_open = in_transaction = False
-
-    def execute(self, sql: str, values: Values = ()) -> QueryResult:
-        """Raise `ReadsSomething`."""
-        raise ReadsSomething("a batch that was to read nothing has read")
 
 
 def _written(value: Any) -> bytes | None:

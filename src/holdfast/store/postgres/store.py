@@ -18,9 +18,7 @@ from contextlib import closing, suppress
 from typing import Any, TypeVar
 
 import psycopg
-from msgspec.structs import replace
 
-from ...core.bounds import DEFAULT_RETENTION_MS, MINUTE_MS
 from ...core.damage import UNREADABLE
 from ...core.errors import BadInput, Conflict, StoreError, Unsettled
 from ...core.kinds import PAUSE
@@ -29,9 +27,9 @@ from ..common.clock import Clock, monotonic_s
 from ..common.outage import Outages, RetryPeriod, unsettled
 from ..common.server_time import Time
 from ..contract import ENDS, NO_WAKE, Capabilities, Changes, ClaimQuery, Leased, ReadTxn, StoreReport, Txn
-from .borrow import Database, SessionInfo, borrowed, check_database, lend, session_of
+from .borrow import Database, OldSnapshot, SessionInfo, borrowed, check_database, lend, session_of
 from .changes import Parameters, as_bytes, numbered_statement, parameters_of, put_counts, statement_of
-from .connection import NoConnection, OwnConnection, PostgresConnection, ReadsSomething
+from .connection import OwnConnection, PostgresConnection
 from .counts import FOLD_ROWS, Folding
 from .errors import LOCKED, POOLED, code_of, is_lost, translated
 from .lease import leased_of, values_of
@@ -43,6 +41,7 @@ from .presence import PostgresPresence
 from .reads import FEW_PAIRS, FIRST_TABLES, PostgresReads, for_first_reads
 from .repair import repair_records
 from .report import complaints, facts
+from .settle import settle
 from .starts import SLOW_S, SLOW_WALKS, Starts, Walks
 from .statements import LAYOUT, channel, numbered, numbers, statements
 from .tries import RETRIED, Tries
@@ -56,12 +55,9 @@ Fn = Callable[[Txn], tuple[Changes, T]]
 PATIENCE_S = 30.0
 # How long the time is estimated from the last reading of the server's clock.
 CLOCK_TRUSTED_S = 60.0
-# An archive that keeps jobs for less than this may have purged one that was added just now.
-SHORT_MS = MINUTE_MS
 
 _BATCH = "BEGIN ISOLATION LEVEL READ COMMITTED;"
 _VIEW = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY;"
-_NO_CONNECTION = NoConnection()
 
 
 class PostgresStore:
@@ -141,6 +137,9 @@ class PostgresStore:
         statements = parameters_of(changes)
         if not statements:
             return not changes.counts and not changes.tallies
+        if self._layout.version > LAYOUT:
+            # A batch keeps the fields that this version does not know.
+            return False
         appended = put_counts(statements[-1], changes.counts, changes.tallies)
         if not self._send_plainly(statements, changes):
             return False
@@ -173,7 +172,10 @@ class PostgresStore:
         else:
             self.pool.give(connection)
             return True
-        return self._asked_until_known(connection, lambda own: self._commit_again(own, changes, sent_s))
+        is_over = bool(connection.session[1])
+        return self._asked_until_known(
+            connection, lambda own: self._commit_again(own, changes, sent_s, is_over=is_over)
+        )
 
     def _write(self, connection: OwnConnection, statements: list[Parameters], *, plain: bool) -> None:
         """Send all statements in one message: a transaction of their own, or the end of one."""
@@ -189,49 +191,24 @@ class PostgresStore:
             texts.append(connection.written(sql, [parameters[name] for name in names]) + ";")
         connection.execute(f"{''.join(texts)}COMMIT")
 
-    def _commit_again(self, connection: OwnConnection, changes: Changes, sent_s: float) -> bool:
-        """Settle a commit that got no reply, by looking and by sending it again.
-
-        An id or a version is used once, so at most one of the two succeeds, and the second waits for the
-        first. A job that was only added may have ended meanwhile, and be purged.
-        """
+    def _commit_again(
+        self, connection: OwnConnection, changes: Changes, sent_s: float, *, is_over: bool
+    ) -> bool:
+        """Settle a commit that got no reply; see `settle`."""
         view = PostgresReads(connection, self._reading, 0, schema=self._schema, starts=self.starts)
-        added = [id for group in changes.added for id, _ in group.rows]
-        after = {job.id: job for job in (*changes.swapped, *changes.archived)}
-        is_fenced = bool(after or changes.removed)
 
-        def is_done() -> bool:
-            if not is_fenced:
-                return bool(view.load(added) or view.archived(added))
-            there = view.load(after) | view.archived(after)
-            return bool(after) and all(there.get(id) == job for id, job in after.items())
+        def send(statements: list[Parameters]) -> bool:
+            try:
+                self._write(connection, statements, plain=True)
+            except psycopg.Error as error:
+                if is_lost(error):
+                    raise
+                connection.roll_back()
+                return False
+            return True
 
-        if is_done():
-            return True
-        if not is_fenced:
-            kept_ms = int(connection.value(self._reading["retention"]) or DEFAULT_RETENTION_MS)
-            if kept_ms < (monotonic_s() - sent_s) * 1000 + SHORT_MS:
-                raise unsettled(self.address.shown)
-        known = [replace(group, is_fresh=False) for group in changes.added]
-        statements = parameters_of(replace(changes, added=known))
-        put_counts(statements[-1], changes.counts, changes.tallies)
-        try:
-            self._write(connection, statements, plain=True)
-        except psycopg.Error as error:
-            if is_lost(error):
-                raise
-            connection.roll_back()
-        else:
-            return True
-        if is_done():
-            return True
-        before = {job.id: job.version - 1 for job in after.values()}
-        before |= {job.id: job.version for job in changes.removed}
-        there = view.load(before)
-        if any(job.version == before.get(job.id) for job in there.values()):
-            # Nothing was written: a batch finds out why.
-            return False
-        raise unsettled(self.address.shown)
+        for_s, shown = monotonic_s() - sent_s, self.address.shown
+        return settle(view, changes, send, for_s=for_s, is_over=is_over, shown=shown)
 
     def lease(self, query: ClaimQuery, leased: list[Leased]) -> bool:
         """Claim plain jobs in one message, if nothing else has to be decided."""
@@ -240,7 +217,7 @@ class PostgresStore:
             # A batch finds out where index scans start that are slow because of dead entries.
             self._slow_leases = 0
             return False
-        if values is None or self.pool.pooled:
+        if values is None or self.pool.pooled or self._layout.version > LAYOUT:
             return False
         try:
             connection = self.pool.take()
@@ -285,7 +262,7 @@ class PostgresStore:
         connection.close()
         self.pool.give(connection)
 
-    def run(self, fn: Fn[T], *, blind: bool = False) -> T:
+    def run(self, fn: Fn[T]) -> T:
         """Call `fn` as one transaction, which is on the server's disk when this returns."""
         wants: Wants = {}
         tries: Tries | None = None
@@ -487,12 +464,6 @@ class PostgresStore:
         while True:
             try:
                 return self._run_inside(theirs, session, fn, wants)
-            except ReadsSomething:
-                raise BadInput(
-                    "connection",
-                    f"in a {session.isolation.upper()} transaction, which may see an old state of the jobs",
-                    needed="in a READ COMMITTED one, except to add jobs",
-                ) from None
             except UnicodeEncodeError as error:
                 found = f"one with client_encoding {error.encoding}, which lacks characters of the job"
                 raise BadInput("connection", found, needed="one with client_encoding UTF8") from None
@@ -511,7 +482,7 @@ class PostgresStore:
             begin = {"locks": numbers(locks.begin({})), "tables": None, "few": 0, "moments": None}
             ((notice, now_ms, *_),) = connection.rows(self._writing["first_reads"], begin)
             # What a batch reads must be current, or permits and counts would be wrong for ever.
-            reading = _NO_CONNECTION if session.has_old_snapshot else connection
+            reading = OldSnapshot(session.isolation) if session.has_old_snapshot else connection
             txn = self._txn(reading, locks, self._note_time(now_ms), notice)
             changes, result = fn(txn)
             for parameters in txn.last_statements(changes):

@@ -244,7 +244,7 @@ class RedisStore:
     def _read_pairs(self, key: bytes, _timed: bool) -> dict[Pair, None]:
         return dict.fromkeys(map(pair_of, self._server.call(b"ZRANGE", key, 0, MOST_PAIRS)))
 
-    def run(self, fn: Callable[[Txn], tuple[Changes, T]], *, blind: bool = False) -> T:
+    def run(self, fn: Callable[[Txn], tuple[Changes, T]]) -> T:
         """Call `fn` as one atomic batch, with the durability asked for when this returns."""
         result: T = self._retry(self._attempt, fn)
         return result

@@ -80,9 +80,9 @@ class Shard:
         """See `Store.lease`; `Unavailable` while the shard is down."""
         return self._guarded(lambda store: store.lease(query, leased))
 
-    def run(self, fn: Callable[[Txn], tuple[Changes, T]], *, blind: bool = False) -> T:
+    def run(self, fn: Callable[[Txn], tuple[Changes, T]]) -> T:
         """See `Store.run`; `Unavailable` while the shard is down."""
-        return self._guarded(lambda store: store.run(_foreign(fn), blind=blind))
+        return self._guarded(lambda store: store.run(_foreign(fn)))
 
     def read(self, fn: Callable[[ReadTxn], T], *, hint: bool = False) -> T:
         """See `Store.read`; `Unavailable` while the shard is down."""

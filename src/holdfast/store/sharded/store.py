@@ -69,7 +69,7 @@ class ShardedStore:
         """Refused: a claim is of one shard."""
         return False
 
-    def run(self, fn: Callable[[Txn], tuple[Changes, T]], *, blind: bool = False) -> T:
+    def run(self, fn: Callable[[Txn], tuple[Changes, T]]) -> T:
         """Not implemented: a batch runs in one shard."""
         raise NotImplementedError("a batch is of one shard: run it there")
 

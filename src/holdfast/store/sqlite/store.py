@@ -129,7 +129,7 @@ class SqliteStore:
 
         return self.run(fn)
 
-    def run(self, fn: Fn[T], *, blind: bool = False) -> T:
+    def run(self, fn: Fn[T]) -> T:
         """Call `fn` as one transaction, which is on disk when this returns."""
         with self._pool.lock:
             try:
