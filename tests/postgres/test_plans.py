@@ -40,7 +40,7 @@ ASKED = [
 # What stands in functions is called with values that lead through all of it.
 CALLS = [
     "first_reads('{}', '{pause,schedule}', 17, '{0,0,0,0}')",
-    "ready_tasks('', 'a', 'z', 5, 5)",
+    "ready_tasks('', 'a', 'z', 5)",
     "ready_tenants('', 'z', 5)",
     "hold_rows('{}', '{}', '{k}', '{a,b}', '{whole}')",
 ]

@@ -24,7 +24,7 @@ from ..contract import ClaimQuery, Pick
 from .connection import PostgresConnection
 from .ready_pairs import Pair
 from .starts import READY, Starts
-from .statements import numbers, texts
+from .statements import ABOVE, numbers, texts
 
 # With more pairs than this a claim reads all READY jobs by rank.
 MOST_PAIRS = 256
@@ -99,7 +99,7 @@ class PostgresClaim:
             rows = self._connection.rows(self._sql["pairs_ready"], {"limit": MOST_PAIRS + 1})
             return [(tenant, task) for tenant, task in rows]
         first, above = ("", None) if query.glob is None else span(query.glob)
-        asked = {"tenant": query.tenant, "first": first, "above": above, "limit": MOST_PAIRS + 1}
+        asked = {"tenant": query.tenant, "first": first, "above": above or ABOVE, "limit": MOST_PAIRS + 1}
         rows = self._connection.rows(self._sql["pairs_of_tenant"], asked)
         return [(query.tenant, task) for (task,) in rows]
 

@@ -27,7 +27,7 @@ from ...core.errors import (
 from ..common.outage import TLS_FAULTS, UNKNOWN_HOST, ReadOnly, UnknownHost, Unreachable
 from .url import PostgresAddress
 
-# SQLSTATEs raised by our functions, see `commit_changes`: stored data differs from what the batch expects;
+# SQLSTATEs raised by our functions, such as `refuse`: stored data differs from what the batch expects;
 # and a lock that another batch has.
 OURS, LOCKED = "HF", "HF003"
 # Errors after which the batch is run again.

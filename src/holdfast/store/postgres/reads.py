@@ -17,7 +17,7 @@ from .connection import PostgresConnection, Values
 from .presence import find_present
 from .ready_pairs import Pair, SeenPairs, StoredPairs
 from .starts import Starts, Walks
-from .statements import key_texts, numbers, raws, read_key, texts, written_key
+from .statements import ABOVE, key_texts, numbers, raws, read_key, texts, written_key
 
 _JOBS = msgspec.json.Decoder(list[Job])
 
@@ -37,8 +37,6 @@ _RUNNING: set[Place | State | None] = {Place.RUNNING, State.RUNNING}
 FIRST_TABLES = (CHORE, OUTBOX, PAUSE, SCHEDULE)
 # Up to this many pairs with READY jobs are read together; with more, `StoredPairs` is used.
 FEW_PAIRS = 16
-# Greater than every key.
-ABOVE = "\U0010ffff" * 64
 
 
 class PostgresReads:

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from ..contract import WaitingQuery, is_skipped
 from ..ready_pairs import Tasks, wrapped
 from .connection import PostgresConnection
-from .statements import texts
+from .statements import ABOVE, texts
 
 # A tenant and one of its tasks.
 Pair = tuple[str, str]
@@ -20,10 +20,10 @@ class StoredPairs:
     def ready_tenants(self, after: str, limit: int) -> list[str]:
         """The tenants with READY jobs from above a name on, wrapping round."""
         first = first_after(after)
-        found = self._tenants(first, None, limit)
+        found = self._tenants(first, ABOVE, limit)
         return found if len(found) == limit else found + self._tenants("", first, limit - len(found))
 
-    def _tenants(self, first: str, below: str | None, limit: int) -> list[str]:
+    def _tenants(self, first: str, below: str, limit: int) -> list[str]:
         rows = self._connection.rows(self._sql["ready_tenants"], (first, below, limit))
         return [tenant for (tenant,) in rows]
 

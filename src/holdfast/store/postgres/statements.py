@@ -59,6 +59,7 @@ def statements(schema: str, *, locking: bool, version: int) -> dict[str, str]:
         "{lock}": "FOR UPDATE" if locking else "",
         "{free}": "FOR UPDATE SKIP LOCKED" if locking else "",
         "{schema}": f'"{schema}"',
+        "{above}": _ABOVE,
     }
     for mark, text in fills.items():
         named = {name: sql.replace(mark, text) for name, sql in named.items()}
@@ -93,6 +94,9 @@ def _migration_texts() -> list[str]:
     return ["\n".join(part) for part in parts.values()]
 
 
+# A text above every name, and as SQL.
+ABOVE = "\U0010ffff" * 64
+_ABOVE = "repeat(U&'\\+10FFFF', 64)"
 # The version of the layout that this program writes.
 LAYOUT = len(_migration_texts())
 # Renames what differs between layouts: the table, the view, and the function, also where these are used.
@@ -126,6 +130,7 @@ def migrations(schema: str) -> list[str]:
         "{channel}": f"'{channel(schema)}'",
         "{notice_lock}": str(lock_number(schema, "notice")),
         "{fold_lock}": str(lock_number(schema, "fold")),
+        "{above}": _ABOVE,
     }
     texts = []
     for number, text in enumerate(_migration_texts(), start=1):

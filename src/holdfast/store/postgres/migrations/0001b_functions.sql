@@ -65,47 +65,22 @@ BEGIN
 END
 $$;
 
--- The number of READY jobs of a pair, from the counts.
-CREATE FUNCTION {schema}.ready_of(of_tenant text, of_task text) RETURNS bigint LANGUAGE plpgsql AS $$
-BEGIN
-    RETURN coalesce((
-        SELECT sum(number) FROM {schema}.counts WHERE tenant = of_tenant AND task = of_task AND place = 2
-    ), 0) + coalesce((
-        SELECT sum(number) FROM {schema}.count_changes WHERE tenant = of_tenant AND task = of_task AND place = 2
-    ), 0);
-END
-$$;
-
 -- The tasks of a tenant that have READY jobs, with their numbers, by name from `from_task` on and below `below`: the first
--- `most` of them. It takes an index lookup or two for each name, and at most `looked_at` names.
-CREATE FUNCTION {schema}.ready_tasks(of_tenant text, from_task text, below text, looked_at integer, most integer)
+-- `most` of them. No more rows are read than these have.
+CREATE FUNCTION {schema}.ready_tasks(of_tenant text, from_task text, below text, most integer)
 RETURNS TABLE (task text, number bigint) LANGUAGE plpgsql AS $$
 #variable_conflict use_column
-DECLARE
-    name text := from_task;
-    found integer := 0;
 BEGIN
-    FOR at IN 1..looked_at LOOP
-        name := least(
-            (SELECT task FROM {schema}.counts WHERE place = 2 AND tenant = of_tenant AND task >= name ORDER BY task LIMIT 1),
-            (SELECT task FROM {schema}.count_changes WHERE place = 2 AND tenant = of_tenant AND task >= name
-             ORDER BY task LIMIT 1)
-        );
-        EXIT WHEN name IS NULL OR name COLLATE "C" >= below COLLATE "C";
-        number := {schema}.ready_of(of_tenant, name);
-        IF number > 0 THEN
-            task := name;
-            RETURN NEXT;
-            found := found + 1;
-            EXIT WHEN found = most;
-        END IF;
-        -- The next name in order: text has no characters below this one.
-        name := name || E'\x01';
-    END LOOP;
+    RETURN QUERY SELECT task, sum(number)::bigint FROM (
+        SELECT task, number FROM {schema}.counts
+        WHERE place = 2 AND tenant = of_tenant AND task >= from_task AND task < below
+        UNION ALL SELECT task, number FROM {schema}.count_changes
+        WHERE place = 2 AND tenant = of_tenant AND task >= from_task AND task < below
+    ) AS parts GROUP BY task HAVING sum(number) > 0 ORDER BY task LIMIT most;
 END
 $$;
 
--- The tenants that have READY jobs, likewise.
+-- The tenants that have READY jobs, likewise: by some index lookups for each name.
 CREATE FUNCTION {schema}.ready_tenants(from_tenant text, below text, most integer) RETURNS SETOF text LANGUAGE plpgsql AS $$
 DECLARE
     name text := from_tenant;
@@ -117,10 +92,11 @@ BEGIN
             (SELECT tenant FROM {schema}.count_changes WHERE place = 2 AND tenant >= name ORDER BY tenant LIMIT 1)
         );
         EXIT WHEN name IS NULL OR name COLLATE "C" >= below COLLATE "C";
-        IF EXISTS (SELECT FROM {schema}.ready_tasks(name, '', NULL, 1000000000, 1)) THEN
+        IF EXISTS (SELECT FROM {schema}.ready_tasks(name, '', {above}, 1)) THEN
             RETURN NEXT name;
             found := found + 1;
         END IF;
+        -- The next name in order: text has no characters below this one.
         name := name || E'\x01';
     END LOOP;
 END
@@ -130,8 +106,8 @@ $$;
 CREATE FUNCTION {schema}.ready_pairs(most integer) RETURNS TABLE (tenant text, task text, number bigint)
 LANGUAGE plpgsql AS $$
 BEGIN
-    RETURN QUERY SELECT name, ready.task, ready.number FROM {schema}.ready_tenants('', NULL, most) AS name
-    CROSS JOIN LATERAL {schema}.ready_tasks(name, '', NULL, 1000000000, most) AS ready LIMIT most;
+    RETURN QUERY SELECT name, ready.task, ready.number FROM {schema}.ready_tenants('', {above}, most) AS name
+    CROSS JOIN LATERAL {schema}.ready_tasks(name, '', {above}, most) AS ready LIMIT most;
 END
 $$;
 
@@ -313,7 +289,7 @@ DECLARE
     pairs bigint;
 BEGIN
     refused := true;
-    -- Whoever changes the pauses has this lock until then. What it protects is read afterwards, in a new snapshot.
+    -- A batch that changes the pauses has this lock until its end. What it protects is read afterwards, in a new snapshot.
     PERFORM pg_advisory_xact_lock_shared(pause_lock);
     IF EXISTS (SELECT FROM {schema}.rows WHERE tbl = 'pause')
         OR EXISTS (SELECT FROM {schema}.rows WHERE tbl = 'domain' AND due_ms IS NOT NULL AND due_ms <= now_ms)
@@ -331,7 +307,7 @@ BEGIN
             SELECT tenant, task, of_tasks IS NULL OR task = ANY(of_tasks) AS is_asked FROM (
                 SELECT * FROM {schema}.ready_pairs(257) WHERE of_tenants IS NULL
                 UNION ALL SELECT name, ready.* FROM unnest(of_tenants) AS name
-                CROSS JOIN LATERAL {schema}.ready_tasks(name, '', NULL, 1000000000, 257) AS ready
+                CROSS JOIN LATERAL {schema}.ready_tasks(name, '', {above}, 257) AS ready
             ) AS pair
         ) AS pair INTO pairs, of_tenants, of_tasks, mosts;
         refused := pairs > 256;

@@ -74,7 +74,7 @@ found AS MATERIALIZED (
 
 -- The pairs that have READY jobs: those of a tenant within a range of names, or all.
 -- name: pairs_of_tenant
-SELECT task FROM {schema}.ready_tasks(%(tenant)s, %(first)s, %(above)s, 1000000000, %(limit)s)
+SELECT task FROM {schema}.ready_tasks(%(tenant)s, %(first)s, %(above)s, %(limit)s)
 
 -- name: pairs_ready
 SELECT tenant, task FROM {schema}.ready_pairs(%(limit)s)

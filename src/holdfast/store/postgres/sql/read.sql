@@ -191,7 +191,7 @@ SELECT * FROM {schema}.ready_tenants(%s, %s, %s)
 
 -- name: having_ready
 SELECT tenant FROM unnest(%s::text[]) AS named (tenant)
-WHERE EXISTS (SELECT FROM {schema}.ready_tasks(tenant, '', NULL, 1000000000, 1))
+WHERE EXISTS (SELECT FROM {schema}.ready_tasks(tenant, '', {above}, 1))
 
 -- Of each tenant, tasks from a name on; then those below it.
 -- name: ready_tasks
@@ -199,8 +199,8 @@ SELECT named.tenant, asked.task, asked.number
 FROM unnest(%(tenants)s::text[]) WITH ORDINALITY AS named (tenant, at)
 CROSS JOIN LATERAL (
     SELECT walked.task, walked.number FROM (
-        SELECT 1 AS part, * FROM {schema}.ready_tasks(named.tenant, %(first)s, NULL, %(looked_at)s, %(looked_at)s)
-        UNION ALL SELECT 2, * FROM {schema}.ready_tasks(named.tenant, '', %(first)s, %(looked_at)s, %(looked_at)s)
+        SELECT 1 AS part, * FROM {schema}.ready_tasks(named.tenant, %(first)s, {above}, %(looked_at)s)
+        UNION ALL SELECT 2, * FROM {schema}.ready_tasks(named.tenant, '', %(first)s, %(looked_at)s)
     ) AS walked
     WHERE (%(tasks)s::text[] IS NULL OR task = ANY(%(tasks)s::text[])) AND NOT EXISTS (
         SELECT FROM unnest(%(skipped_tenants)s::text[], %(skipped_tasks)s::text[]) AS skipped (tenant, task)
