@@ -23,14 +23,11 @@ def _memory(_request: pytest.FixtureRequest, clock: Clock) -> Open:
     return SharedMemory(clock).open
 
 
-def _sqlite(driver: str) -> Callable[[pytest.FixtureRequest, Clock], Open]:
-    def make(request: pytest.FixtureRequest, clock: Clock) -> Open:
-        from holdfast.store.sqlite.store import SqliteStore
+def _sqlite(request: pytest.FixtureRequest, clock: Clock) -> Open:
+    from holdfast.store.sqlite.store import SqliteStore
 
-        path = request.getfixturevalue("tmp_path") / f"{driver}.db"
-        return lambda: SqliteStore(path, driver=driver, clock=clock)
-
-    return make
+    path = request.getfixturevalue("tmp_path") / "sqlite.db"
+    return lambda: SqliteStore(path, clock=clock)
 
 
 def _postgres(request: pytest.FixtureRequest, clock: Clock) -> Open:
@@ -87,15 +84,14 @@ def _redis(fixture: str) -> Callable[[pytest.FixtureRequest, Clock], Open]:
 # Of each kind, what opens an empty store of the test's own: the same one each time, as another process would.
 STORES: dict[str, Callable[[pytest.FixtureRequest, Clock], Open]] = {
     "memory": _memory,
-    "stdlib": _sqlite("stdlib"),
-    "apsw": _sqlite("apsw"),
+    "sqlite": _sqlite,
     "postgres": _postgres,
     "redis": _redis("redis_server"),
     "sharded": _sharded,
     "mixed": _mixed,
 }
 # One of each kind, for what stands on queues, which the suite of queues has tried on every store.
-ONE_OF_EACH = [kind for kind in STORES if kind not in ("apsw", "mixed")]
+ONE_OF_EACH = [kind for kind in STORES if kind != "mixed"]
 # Several stores as one: for queues. Each of them is a store by itself, which keeps the contract.
 SHARDED = ["sharded", "mixed"]
 # What takes long to start: for the suite of stores, and for parts of others by name.

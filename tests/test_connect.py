@@ -35,9 +35,7 @@ def test_what_is_nearly_an_address_is_no_file_name(connect, address):
         connect(address)
 
 
-@pytest.mark.parametrize(
-    "address", ["{}", "sqlite:///{}", "sqlite:///{}?driver=stdlib", "sqlite:///{}?driver=apsw"]
-)
+@pytest.mark.parametrize("address", ["{}", "sqlite:///{}"])
 def test_a_file_may_be_named_in_several_ways(tmp_path, address):
     """All of them lead to the same jobs."""
     path = tmp_path / "jobs.db"
@@ -62,8 +60,7 @@ def test_bad_addresses_and_options_are_refused_at_once(connect, tmp_path):
     """Each by name."""
     stores = ["", 7, None, "mysql://host/db", "sqlite://host/jobs.db", "sqlite:///jobs.db?cache=shared"]
     rows = [row("store", connect, store) for store in stores]
-    rows += [row("driver", connect, "jobs.db", driver=driver) for driver in ("mysql", 7)]
-    rows += [row("driver", connect, "sqlite:///jobs.db?driver=mysql")]
+    rows += [row("store option", connect, "sqlite:///jobs.db?driver=apsw")]
     rows += [row("tenant", connect, "jobs.db", tenant=name) for name in NO_NAMES if name]
     rows += [row("retention", connect, "jobs.db", retention=value) for value in NO_DURATIONS]
     rows += [row("lease", connect, "jobs.db", lease=value) for value in (*NO_DURATIONS, 0)]

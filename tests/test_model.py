@@ -33,9 +33,9 @@ SERVED_PROOF_HISTORIES, SERVED_PROOF_PIECES = 500, 10
 FAULTY_HISTORIES, FAULTY_PROOF_HISTORIES = 8, 2_000
 
 
-def sqlite(driver: str = "stdlib") -> type[Model]:
+def sqlite() -> type[Model]:
     """The model of the SQLite store."""
-    return machine(lambda clock, folder: SqliteStore(folder / "jobs.db", clock=clock, driver=driver))
+    return machine(lambda clock, folder: SqliteStore(folder / "jobs.db", clock=clock))
 
 
 def served(schemas: Schemas) -> type[Model]:
@@ -125,12 +125,6 @@ def run(model: type[Model], histories: int, *, piece: int | None = None) -> None
 def test_sqlite_shows_what_memory_shows(piece):
     """The same commands, clocks and reopenings: the same replies, and everything that can be seen."""
     run(sqlite(), HISTORIES // PIECES, piece=piece)
-
-
-@pytest.mark.timeout(600)
-def test_sqlite_by_apsw_shows_what_memory_shows():
-    """The other driver."""
-    run(sqlite("apsw"), SERVED_HISTORIES, piece=PIECES)
 
 
 @pytest.mark.timeout(600)

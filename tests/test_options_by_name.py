@@ -91,7 +91,7 @@ def test_an_answer_that_was_rolled_back_can_be_given_again(queue, tmp_path):
 
 def test_a_job_of_ones_own_transaction_has_a_follower_with_an_id(tmp_path):
     path = tmp_path / "own.db"
-    with holdfast.connect(f"sqlite:///{path}?driver=stdlib") as queue:
+    with holdfast.connect(f"sqlite:///{path}") as queue:
         queue.add("other")
         with closing(sqlite3.connect(path, isolation_level=None)) as connection:
             connection.execute("BEGIN IMMEDIATE")

@@ -47,7 +47,7 @@ def test_the_store_says_where_and_is_not_touched(shell):
     shell.add("resize")
     before = shell.everything()
 
-    shell.ok("--store", f"sqlite:///{shell.file}?driver=apsw", "bench", "add", *SMALL)
+    shell.ok("--store", f"sqlite:///{shell.file}", "bench", "add", *SMALL)
 
     assert shell.everything() == before
     assert [path.name for path in shell.folder.glob("holdfast-bench-*")] == []

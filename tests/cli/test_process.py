@@ -247,7 +247,6 @@ def test_a_damaged_store_is_told_with_what_to_do(shell):
         ("mongodb://here", 2, "store is 'mongodb://…'"),
         ("sqlite://host/jobs.db", 2, "sqlite:///jobs.db"),
         ("sqlite:///jobs.db?speed=fast", 2, "store option is 'speed'"),
-        ("sqlite:///jobs.db?driver=odbc", 2, "driver is 'odbc'"),
         ("sqlite:///a%00b", 2, "the name of a file"),
         ("nowhere/jobs.db", 5, "there is no folder"),
         (".", 5, "is a folder"),

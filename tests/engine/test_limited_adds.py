@@ -13,7 +13,7 @@ from holdfast.store.postgres.connection import OwnConnection
 from holdfast.store.postgres.store import PostgresStore
 from holdfast.store.redis.connection import RedisServer
 from holdfast.store.redis.store import RedisStore
-from holdfast.store.sqlite.driver_stdlib import StdlibConnection
+from holdfast.store.sqlite.connection import SqliteConnection
 from holdfast.store.sqlite.store import SqliteStore
 
 # Statements of SQLite are in the process, and take their rows by powers of two; locks of PostgreSQL are
@@ -59,8 +59,8 @@ def kind(request):
 def asked(kind, request, tmp_path, monkeypatch):
     """An engine on an empty store."""
     if kind == "sqlite":
-        store: Store = SqliteStore(tmp_path / "jobs.db", driver="stdlib")
-        link: type = StdlibConnection
+        store: Store = SqliteStore(tmp_path / "jobs.db")
+        link: type = SqliteConnection
         names: tuple[str, ...] = ("value", "rows", "change")
     elif kind == "postgres":
         store = PostgresStore(request.getfixturevalue("postgres_url"))

@@ -38,11 +38,10 @@ FLOORS = {
 # from above everything.
 STANDS_ON = FLOORS | {"__init__": FLOORS["work"] + 1, "__main__": FLOORS["cli"] + 1}
 
-# Where a function may import: `connect`, so that SQLite users need no PostgreSQL driver; the choice of a
-# SQLite library, and SQL over jobs, so that nobody needs apsw who has not asked for it; the commands and the
-# public names, so that `holdfast --help` is there at once; the queue and the engine, so that who only adds
-# needs no asyncio and no batches; `serve`, for the libraries of its servers; the runner of handlers, for
-# those over HTTP.
+# Where a function may import: `connect`, so that SQLite users need no PostgreSQL driver; SQL over jobs, so
+# that only servers need apsw; the commands and the public names, so that `holdfast --help` is there at once;
+# the queue and the engine, so that who only adds needs no asyncio and no batches; `serve`, for the libraries
+# of its servers; the runner of handlers, for those over HTTP.
 LAZY = (
     "queue/connect.py",
     "queue/queue.py",
@@ -51,7 +50,6 @@ LAZY = (
     "engine/makers.py",
     "engine/queries.py",
     "engine/waiter.py",
-    "store/sqlite/drivers.py",
     "serve/app.py",
     "work/__init__.py",
     "work/runners/runner.py",

@@ -21,7 +21,7 @@ STORES = {"memory": "", "sqlite": "", "postgres": "postgres_url", "redis": "redi
 USED = re.compile(
     r"queue/(base|lease|timers)|engine/(done|sysid)|engine/batch/(counters|new_jobs)|engine/commands/adding"
     r"|core/(ids|job|rank|commands|outcome|answering)|store/common/\w+"
-    r"|store/sqlite/(pool|reads|driver_\w+|drivers|guard|wal|notify|statements|lock)|store/memory/\w+|store/(contract|fairness)"
+    r"|store/sqlite/(pool|reads|connection|guard|wal|notify|statements|lock)|store/memory/\w+|store/(contract|fairness)"
     r"|store/postgres/(locks|reads|pool|connection|counts|notify|statements|starts|fairness)"
     r"|store/redis/(rows|seen|keys|connection|reads)"
 )

@@ -23,7 +23,7 @@ def serve():
 
 
 # What depends on the store runs on one of each kind: order, waiting, once only, many at once.
-KINDS = ["memory", "stdlib", "postgres", "redis"]
+KINDS = ["memory", "sqlite", "postgres", "redis"]
 
 
 def pytest_generate_tests(metafunc):

@@ -1,6 +1,7 @@
 """Two empty stores, of every kind, and what tests of moves do with them."""
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, TypeVar
@@ -17,12 +18,12 @@ from tests.queue_suite.fixtures import START_MS
 from tests.stores import STORES, opener
 
 T = TypeVar("T")
-UNSHARDED = [kind for kind in STORES if kind not in ("apsw", "sharded", "mixed")]
+UNSHARDED = [kind for kind in STORES if kind not in ("sharded", "mixed")]
 # To shards, from shards, and from so many to others; by name, or how many files.
 SPREAD = [
-    ("stdlib", "4"),
+    ("sqlite", "4"),
     ("4", "2"),
-    ("4", "stdlib"),
+    ("4", "sqlite"),
     ("2", "mixed"),
     ("postgres", "8"),
     ("mixed", "redis"),
@@ -59,18 +60,19 @@ def shards(folder: Path, count: int, clock: MovedClock) -> Callable[[], Store]:
 
 
 @pytest.fixture
-def files(request: pytest.FixtureRequest) -> Two:
+def files(tmp_path: Path) -> Two:
     """Two files, for what is the same on all stores."""
     clock = MovedClock(START_MS)
-    return Two(opener(request, clock, "stdlib"), opener(request, clock, "apsw"), clock)
+    first, second = (partial(SqliteStore, tmp_path / name, clock=clock) for name in ("first.db", "second.db"))
+    return Two(first, second, clock)
 
 
 @pytest.fixture(params=["alone", "4-2"])
-def some(request: pytest.FixtureRequest, tmp_path: Path) -> Two:
+def some(request: pytest.FixtureRequest, files: Two, tmp_path: Path) -> Two:
     """Two files, or four and two, for what is the same on all stores but for how many there are."""
-    clock = MovedClock(START_MS)
     if request.param == "alone":
-        return Two(opener(request, clock, "stdlib"), opener(request, clock, "apsw"), clock)
+        return files
+    clock = MovedClock(START_MS)
     return Two(shards(tmp_path / "of4", 4, clock), shards(tmp_path / "of2", 2, clock), clock)
 
 

@@ -205,7 +205,6 @@ def test_nobody_follows_to_a_store_that_is_not_the_one(tmp_path):
         ("redis+cluster://:pw@a,b/?shards=16", "redis+cluster://@a,b/?shards=16"),
         ("sqlite:////var/lib/jobs?shards=4", "sqlite:////var/lib/jobs?shards=4"),
         ("/var/lib/jobs.db", "/var/lib/jobs.db"),
-        ("sqlite:////var/lib/jobs.db?driver=stdlib", "sqlite:////var/lib/jobs.db?driver=stdlib"),
         ("redis://:pw@db:1/0?prefix=a@b", "redis://@db:1/0?prefix=a@b"),
         ("redis://db:1/0?prefix=a@b", "redis://db:1/0?prefix=a@b"),
         (

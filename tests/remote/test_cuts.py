@@ -304,7 +304,6 @@ def test_calls_go_on_at_the_next_server(served):
     [
         (lambda queue: queue.add("work", connection=object()), "your transaction is on another connection"),
         (lambda queue: connect("grpc://h", retention="1d").counts(), "where the server's store is opened"),
-        (lambda queue: connect("grpc://h", driver="apsw"), "it is for SQLite"),
         (lambda queue: connect("grpc://h grpc://i"), "alone"),
         (lambda queue: connect("grpc://"), "grpc://HOST:PORT"),
         (lambda queue: connect("grpc://h?tokn=1"), "token or ca"),

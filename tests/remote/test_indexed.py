@@ -17,4 +17,4 @@ from tests.stores import opener
 @pytest.fixture  # type: ignore[no-redef]
 def open_store(request):
     """Opens a server in front of a file, one for each queue."""
-    return ServedMaker(opener(request, system_clock, "stdlib"))
+    return ServedMaker(opener(request, system_clock, "sqlite"))

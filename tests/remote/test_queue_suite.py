@@ -31,7 +31,7 @@ def pytest_generate_tests(metafunc):
     """Run each test of the suite in front of the stores that its file asks for."""
     if "open_store" in metafunc.fixturenames:
         file = metafunc.function.__module__.rpartition(".")[2]
-        parts = {"stdlib": file in OVER_GRPC, "postgres": file in BEFORE_POSTGRES}
+        parts = {"sqlite": file in OVER_GRPC, "postgres": file in BEFORE_POSTGRES}
         kinds = [pytest.param(kind, marks=() if here else pytest.mark.proof) for kind, here in parts.items()]
         metafunc.parametrize("open_store", kinds, indirect=True)
 

@@ -1,4 +1,4 @@
-"""`connection=`: adding and finishing jobs inside the caller's own transaction, with either library."""
+"""`connection=`: adding and finishing jobs inside the caller's own transaction."""
 
 import sqlite3
 from concurrent.futures import ThreadPoolExecutor
@@ -11,12 +11,6 @@ from holdfast.testing.clock import MovedClock
 from tests.idle import waits
 from tests.queue_suite.fixtures import START_MS
 from tests.queue_suite.tools import LONG_S, complaints, see, take, until, upkeep
-
-
-@pytest.fixture(params=["apsw", "stdlib"])
-def driver(request):
-    """Each of the two libraries."""
-    return request.param
 
 
 @pytest.fixture
@@ -32,26 +26,24 @@ def path(tmp_path):
 
 
 @pytest.fixture
-def queue(path, driver, clock):
+def queue(path, clock):
     """A queue on a fresh file, in which all is right at the end."""
-    with holdfast.connect(str(path), driver=driver, clock=clock) as queue:
+    with holdfast.connect(str(path), clock=clock) as queue:
         queue.counts()
         yield queue
         upkeep(queue)
         assert complaints(queue) == []
 
 
-def opened(path, driver):
-    """A connection of that library, which begins nothing by itself."""
-    if driver == "apsw":
-        return apsw.Connection(str(path))
+def opened(path):
+    """A connection that begins nothing by itself."""
     return sqlite3.connect(path, isolation_level=None)
 
 
 @pytest.fixture
-def connection(path, driver, queue):
+def connection(path, queue):
     """The caller's own, to a table of his own in the same file."""
-    connection = opened(path, driver)
+    connection = opened(path)
     connection.execute("CREATE TABLE orders (id INTEGER PRIMARY KEY)")
     yield connection
     connection.close()
@@ -120,7 +112,7 @@ def test_a_transaction_that_is_open_before_the_store_is_created_is_told_what_to_
     connection = sqlite3.connect(path, isolation_level=None)
     connection.execute(f"PRAGMA journal_mode = {mode}")
     connection.execute("CREATE TABLE orders (id INTEGER PRIMARY KEY)")
-    with holdfast.connect(str(path), driver="stdlib") as queue:
+    with holdfast.connect(str(path)) as queue:
         connection.execute("BEGIN IMMEDIATE")
         with pytest.raises(holdfast.BadInput, match=r"no tables .* call queue\.counts\(\) once before"):
             queue.add("ship", connection=connection)
@@ -136,7 +128,7 @@ def test_a_transaction_that_is_open_before_the_store_is_created_is_told_what_to_
 
 def test_the_standard_librarys_own_way_of_transactions_works_too(path, clock):
     """`with connection:` begins before the first write, commits, and rolls back when it raises."""
-    with holdfast.connect(str(path), driver="stdlib", clock=clock) as queue:
+    with holdfast.connect(str(path), clock=clock) as queue:
         queue.counts()
         connection = sqlite3.connect(path)
 
@@ -167,14 +159,14 @@ def test_numbers_are_never_made_twice_around_a_rollback(queue, connection):
     assert len(queue.jobs()) == 1 + 3 + 3
 
 
-def test_a_queue_whose_first_write_is_the_callers_makes_numbers_of_its_own(path, driver, clock):
+def test_a_queue_whose_first_write_is_the_callers_makes_numbers_of_its_own(path, clock):
     """Two processes that never wrote by themselves do not make the same, also after a rollback."""
     with (
-        holdfast.connect(str(path), driver=driver, clock=clock) as first,
-        holdfast.connect(str(path), driver=driver, clock=clock) as second,
+        holdfast.connect(str(path), clock=clock) as first,
+        holdfast.connect(str(path), clock=clock) as second,
     ):
         first.counts()
-        connection = opened(path, driver)
+        connection = opened(path)
         ids = []
         for queue, end in ((first, "ROLLBACK"), (second, "COMMIT"), (first, "COMMIT")):
             connection.execute("BEGIN IMMEDIATE")
@@ -296,17 +288,15 @@ def test_a_family_and_a_domain_go_on_when_the_caller_commits(queue, connection):
 # ── what is refused ──────────────────────────────────────────────────────────────────────────────
 
 
-def test_the_other_librarys_connection_is_refused_before_anything_is_written(queue, path, driver):
-    """With the way out: which library, and how to open the store with the other."""
+def test_another_librarys_connection_is_refused_before_anything_is_written(queue, path):
+    """With the way out: which library."""
     before = see(queue)
     queue.add("work")
     job = take(queue)
-    stranger = opened(path, "stdlib" if driver == "apsw" else "apsw")
+    stranger = apsw.Connection(str(path))
 
     for verb in (lambda: queue.add("more", connection=stranger), lambda: job.done(connection=stranger)):
-        with pytest.raises(
-            holdfast.BadInput, match=r"connection .*; open it with(out driver=|.*\?driver=apsw)"
-        ):
+        with pytest.raises(holdfast.BadInput, match=r"connection .* must be a sqlite3\.Connection"):
             verb()
     stranger.close()
 

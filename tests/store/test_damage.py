@@ -18,7 +18,7 @@ from tests.queue_suite.fixtures import START_MS
 from tests.queue_suite.tools import upkeep
 from tests.stores import opener
 
-KINDS = ["stdlib", "apsw", "postgres", "redis"]
+KINDS = ["sqlite", "postgres", "redis"]
 # What a record may look like after a fault of the disk, or of a program that wrote to the store.
 RECORDS = {
     "cut off": b'{"id":',
@@ -149,8 +149,7 @@ class RedisDamager(Damager):
 
 
 DAMAGERS: dict[str, Callable] = {
-    "stdlib": SqliteDamager,
-    "apsw": SqliteDamager,
+    "sqlite": SqliteDamager,
     "postgres": PostgresDamager,
     "redis": RedisDamager,
 }

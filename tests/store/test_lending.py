@@ -100,14 +100,3 @@ def test_outside_a_transaction_the_way_to_begin_one_is_told(queue, path):
         run_in(connection, "SELECT 1")
         with pytest.raises(holdfast.BadInput, match=r"not in a transaction.*transaction\.atomic\(\)"):
             queue.add("work", connection=connection)
-
-
-def test_a_store_of_the_other_library_says_which_to_open_it_with(path):
-    """SQLAlchemy's connection is `sqlite3`'s, and a store of apsw must not share its file with that."""
-    with holdfast.connect(str(path), driver="apsw") as queue:
-        queue.counts()
-        with (
-            by_session(path) as (session, _),
-            pytest.raises(holdfast.BadInput, match=r"Session.*without driver="),
-        ):
-            queue.add("work", connection=session)

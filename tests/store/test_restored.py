@@ -96,7 +96,7 @@ class RedisBackup:
 
 
 BACKUPS: dict[str, Callable] = {
-    "stdlib": FileBackup,
+    "sqlite": FileBackup,
     "sharded": FileBackup,
     "postgres": PostgresBackup,
     "redis": RedisBackup,

@@ -29,12 +29,6 @@ from tests.queue_suite.tools import until
 from tests.store.helpers import all_ids, execute, line, python, tell, wait_until_settled
 
 
-@pytest.fixture(params=["apsw", "stdlib"])
-def driver(request):
-    """Each of the two libraries."""
-    return request.param
-
-
 @pytest.fixture
 def path(tmp_path):
     """Where the store is to be."""
@@ -42,9 +36,9 @@ def path(tmp_path):
 
 
 @pytest.fixture
-def store(path, driver):
+def store(path):
     """A store that is not open yet."""
-    store = SqliteStore(path, driver=driver)
+    store = SqliteStore(path)
     yield store
     store.close()
 
@@ -74,10 +68,10 @@ def test_commits_do_not_pay_for_checkpoints_and_space_can_be_given_back(store):
     assert 0 > pragma(store, "cache_size") >= -64 * 1024
 
 
-def test_what_was_written_is_found_again_by_either_library(path):
-    """One after the other."""
-    for number, driver in enumerate(["apsw", "stdlib", "apsw"], start=1):
-        store = SqliteStore(path, driver=driver)
+def test_what_was_written_is_found_again(path):
+    """By one store after the other."""
+    for number in range(1, 4):
+        store = SqliteStore(path)
         add(store, a_job(number))
         assert all_ids(store) == list(range(1, number + 1))
         store.close()
@@ -139,12 +133,12 @@ def leave_delete_mode(path):
 
 
 @pytest.mark.parametrize("come_back", [copy_by_vacuum, load_dump, leave_delete_mode])
-def test_a_file_in_another_journal_mode_is_put_into_wal(store, path, driver, come_back):
+def test_a_file_in_another_journal_mode_is_put_into_wal(store, path, come_back):
     """Backups and dumps are in journal mode delete."""
     add(store, a_job(1))
     store.close()
     come_back(path)
-    again = SqliteStore(path, driver=driver)
+    again = SqliteStore(path)
 
     add(again, a_job(2))
 
@@ -154,13 +148,13 @@ def test_a_file_in_another_journal_mode_is_put_into_wal(store, path, driver, com
     again.close()
 
 
-def test_a_file_whose_creation_was_cut_by_a_power_failure_is_used_ever_after(path, driver):
+def test_a_file_whose_creation_was_cut_by_a_power_failure_is_used_ever_after(path):
     """Its header was rolled back to journal mode delete, and a torn log is left, which SQLite then uses."""
     execute(path, "PRAGMA auto_vacuum = INCREMENTAL")
     path.with_name("jobs.db-wal").write_bytes(b"torn" * 1000)
 
     for number in (1, 2, 3):
-        store = SqliteStore(path, driver=driver)
+        store = SqliteStore(path)
         add(store, a_job(number))
         assert all_ids(store) == list(range(1, number + 1))
         store.close()
@@ -217,24 +211,18 @@ def test_a_store_needs_a_file(path):
         SqliteStore(path)
 
 
-def test_a_file_has_one_queue_by_whichever_name(store, path, driver):
+def test_a_file_has_one_queue_by_whichever_name(store, path):
     """A link to it leads to the same lock."""
     add(store, a_job(1))
     link = path.with_name("link.db")
     link.symlink_to(path)
-    other = SqliteStore(link, driver=driver)
+    other = SqliteStore(link)
 
     add(other, a_job(2))
 
     assert all_ids(store) == [1, 2]
     assert not path.with_name("link.db-lock").exists()
     other.close()
-
-
-def test_an_unknown_driver_is_refused(path):
-    """At once."""
-    with pytest.raises(BadInput, match="stdlib or apsw"):
-        SqliteStore(path, driver="odbc")
 
 
 def test_a_batch_in_a_batch_is_refused(store):
@@ -268,7 +256,7 @@ def test_a_newer_schema_is_refused_with_both_numbers(store, path):
     assert path.read_bytes() == before
 
 
-def test_a_migration_that_fails_changes_nothing(store, path, driver, monkeypatch):
+def test_a_migration_that_fails_changes_nothing(store, path, monkeypatch):
     """The store goes on with the version before; `tests/upgrades` has those that succeed."""
     add(store, a_job(1))
     store.close()
@@ -276,7 +264,7 @@ def test_a_migration_that_fails_changes_nothing(store, path, driver, monkeypatch
 
     def open_with(*more):
         monkeypatch.setattr(sqlite_open, "migrations", lambda: [*known, *more])
-        opened = SqliteStore(path, driver=driver)
+        opened = SqliteStore(path)
         try:
             return opened.read(lambda txn: ids(txn.load([1]).values())), opened.report().facts["schema"]
         finally:
@@ -314,11 +302,11 @@ def test_an_application_s_database_is_joined(store, path):
     assert store.report().complaints == []
 
 
-def test_the_database_of_another_program_is_left_alone_where_joining_was_not_asked_for(path, driver):
+def test_the_database_of_another_program_is_left_alone_where_joining_was_not_asked_for(path):
     """As by the command line, where a wrong name is quickly typed."""
     execute(path, "CREATE TABLE theirs (a)", "VACUUM")
     before = path.read_bytes()
-    store = SqliteStore(path, driver=driver, join=False)
+    store = SqliteStore(path, join=False)
 
     with pytest.raises(StoreCorrupt, match="another program"):
         commit(store)
@@ -361,9 +349,9 @@ def test_a_damaged_file_is_told(store, path):
     damaged.close()
 
 
-def test_a_missing_folder_is_told(tmp_path, driver):
+def test_a_missing_folder_is_told(tmp_path):
     """And not created."""
-    store = SqliteStore(tmp_path / "no" / "such" / "jobs.db", driver=driver)
+    store = SqliteStore(tmp_path / "no" / "such" / "jobs.db")
 
     with pytest.raises(StoreError, match=r"no folder .*/no/such; create it"):
         commit(store)
@@ -373,10 +361,10 @@ def test_a_missing_folder_is_told(tmp_path, driver):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_folder_is_no_file(tmp_path, driver):
+def test_a_folder_is_no_file(tmp_path):
     """The path of one is told as such."""
     with pytest.raises(StoreError, match="is a folder"):
-        commit(SqliteStore(tmp_path, driver=driver))
+        commit(SqliteStore(tmp_path))
 
 
 def test_a_full_disk_is_told_and_overcome(store):

@@ -14,30 +14,24 @@ from holdfast.testing.stores.making import a_job, add, new_jobs
 from tests.store.helpers import all_ids, line, python, tell
 
 
-@pytest.fixture(params=["apsw", "stdlib"])
-def driver(request):
-    """Each of the two libraries."""
-    return request.param
-
-
 @pytest.fixture
-def store(tmp_path, driver):
+def store(tmp_path):
     """A store with one job in it."""
-    store = SqliteStore(tmp_path / "jobs.db", driver=driver)
+    store = SqliteStore(tmp_path / "jobs.db")
     add(store, a_job(1))
     yield store
     store.close()
 
 
-def connect(path, driver):
+def connect(path):
     """A caller's own connection, which begins nothing by itself."""
-    return apsw.Connection(str(path)) if driver == "apsw" else sqlite3.connect(path, isolation_level=None)
+    return sqlite3.connect(path, isolation_level=None)
 
 
 @pytest.fixture
-def connection(store, driver):
+def connection(store):
     """One to the store's file."""
-    with closing(connect(store.path, driver)) as connection:
+    with closing(connect(store.path)) as connection:
         yield connection
 
 
@@ -101,11 +95,11 @@ def test_a_caller_without_a_transaction_is_told_to_begin_one(store, connection):
     assert all_ids(store) == [1]
 
 
-def test_the_other_librarys_connection_is_refused(store, driver):
+def test_another_librarys_connection_is_refused(store):
     """Before anything is written, with the way out; and what is no connection too."""
-    with closing(connect(store.path, "stdlib" if driver == "apsw" else "apsw")) as other:
+    with closing(apsw.Connection(str(store.path))) as other:
         other.execute("BEGIN")
-        with pytest.raises(BadInput, match="without driver=" if driver == "apsw" else r"\?driver=apsw"):
+        with pytest.raises(BadInput, match="Python's own SQLite library"):
             insert(store, other, 2)
         other.execute("ROLLBACK")
     with pytest.raises(BadInput, match="str"):
@@ -114,20 +108,20 @@ def test_the_other_librarys_connection_is_refused(store, driver):
     assert all_ids(store) == [1]
 
 
-def test_a_connection_to_another_file_is_refused(store, driver, tmp_path):
+def test_a_connection_to_another_file_is_refused(store, tmp_path):
     """Also one to no file at all."""
     for name in (tmp_path / "other.db", ":memory:"):
-        with closing(connect(name, driver)) as other:
+        with closing(connect(name)) as other:
             other.execute("BEGIN")
             with pytest.raises(BadInput, match=r"must be one to .*jobs\.db"):
                 insert(store, other, 2)
             assert other.execute("SELECT count(*) FROM sqlite_schema").fetchall() == [(0,)]
 
 
-def test_the_same_file_by_another_name_is_the_same_file(store, driver, tmp_path):
+def test_the_same_file_by_another_name_is_the_same_file(store, tmp_path):
     """A link to its folder, say."""
     (tmp_path / "link").symlink_to(tmp_path)
-    with closing(connect(tmp_path / "link" / "jobs.db", driver)) as other:
+    with closing(connect(tmp_path / "link" / "jobs.db")) as other:
         other.execute("BEGIN")
         insert(store, other, 2)
         other.execute("COMMIT")
@@ -135,9 +129,9 @@ def test_the_same_file_by_another_name_is_the_same_file(store, driver, tmp_path)
     assert all_ids(store) == [1, 2]
 
 
-def test_a_closed_connection_is_refused(store, driver):
+def test_a_closed_connection_is_refused(store):
     """In our words."""
-    connection = connect(store.path, driver)
+    connection = connect(store.path)
     connection.close()
 
     with pytest.raises(BadInput, match="connection"):
@@ -146,7 +140,7 @@ def test_a_closed_connection_is_refused(store, driver):
 
 def test_the_standard_library_begins_by_itself(tmp_path):
     """Where it would before an INSERT, it does for us: with its old way of transactions."""
-    store = SqliteStore(tmp_path / "jobs.db", driver="stdlib")
+    store = SqliteStore(tmp_path / "jobs.db")
     add(store, a_job(1))
     with closing(sqlite3.connect(store.path)) as connection:
         insert(store, connection, 2)
@@ -160,8 +154,8 @@ def test_the_standard_library_begins_by_itself(tmp_path):
 
 
 def test_a_callers_own_ways_do_not_matter(tmp_path):
-    """Row factories, text factories and tracers change what his statements return, not ours."""
-    plain = SqliteStore(tmp_path / "plain.db", driver="stdlib")
+    """Row factories and text factories change what his statements return, not ours."""
+    plain = SqliteStore(tmp_path / "plain.db")
     add(plain, a_job(1))
     with closing(sqlite3.connect(plain.path)) as connection:
         connection.row_factory = lambda cursor, row: 1 / 0
@@ -171,23 +165,11 @@ def test_a_callers_own_ways_do_not_matter(tmp_path):
         connection.commit()
     plain.close()
 
-    traced = SqliteStore(tmp_path / "traced.db", driver="apsw")
-    add(traced, a_job(1))
-    with closing(apsw.Connection(str(traced.path))) as connection:
-        connection.execute("BEGIN")
-        connection.exec_trace = lambda *args: bool(1 / 0)
-        connection.row_trace = lambda *args: 1 / 0
-        insert(traced, connection, 2)
-        assert traced.borrow(connection, lambda txn: (NOTHING, list(txn.load([1, 2])))) == [1, 2]
-        connection.exec_trace = connection.row_trace = None
-        connection.execute("COMMIT")
-    traced.close()
 
-
-def test_a_store_that_is_not_open_yet_can_borrow(store, connection, driver):
+def test_a_store_that_is_not_open_yet_can_borrow(store, connection):
     """It needs no lock to open what is up to date."""
     connection.execute("BEGIN IMMEDIATE")
-    other = SqliteStore(store.path, driver=driver)
+    other = SqliteStore(store.path)
 
     insert(other, connection, 2)
     connection.execute("COMMIT")
@@ -245,9 +227,9 @@ sys.stdin.readline()
 """
 
 
-def test_another_programs_long_transaction_is_waited_for_but_not_for_ever(store, driver):
+def test_another_programs_long_transaction_is_waited_for_but_not_for_ever(store):
     """It is no fault of ours, and trying again may help."""
-    hasty = SqliteStore(store.path, driver=driver, patience_s=0.2)
+    hasty = SqliteStore(store.path, patience_s=0.2)
     with python(HOLD, store.path) as other:
         assert line(other) == "held"
         with pytest.raises(Unavailable, match="another program"):

@@ -4,7 +4,6 @@ import random
 import sqlite3
 from contextlib import closing
 
-import apsw
 import pytest
 
 from holdfast.core.job import Place, State
@@ -17,10 +16,10 @@ KINDS = [(Place.READY, State.QUEUED), (Place.READY, State.RUNQUEUED), (Place.RUN
 KEYS = [CountKey(tenant, task, *kind) for tenant in ("", "a", "b") for task in "xyz" for kind in KINDS]
 
 
-@pytest.fixture(params=["apsw", "stdlib"])
-def store(request, tmp_path):
-    """A store of each library."""
-    store = SqliteStore(tmp_path / "jobs.db", driver=request.param)
+@pytest.fixture
+def store(tmp_path):
+    """An empty store."""
+    store = SqliteStore(tmp_path / "jobs.db")
     commit(store)
     yield store
     store.close()
@@ -65,9 +64,7 @@ def test_one_ready_count_may_go_over_into_the_other(store, recursive, names):
     """Whichever comes first, also on a caller's connection whose triggers may fire themselves."""
     before, after = (CountKey("a", "t", Place.READY, state) for state in (State.QUEUED, State.RUNQUEUED))
     commit(store, counts={before: 2, CountKey("a", "u", Place.READY, State.QUEUED): 1})
-    is_apsw = store.report().facts["driver"] == "apsw"
-    connect = apsw.Connection if is_apsw else sqlite3.connect
-    with closing(connect(str(store.path))) as connection:
+    with closing(sqlite3.connect(store.path)) as connection:
         connection.execute(f"PRAGMA recursive_triggers = {recursive}")
         connection.execute("BEGIN IMMEDIATE")
         changes = {before: -2, after: 2} if names == "xy" else {after: 2, before: -2}

@@ -23,7 +23,6 @@ from holdfast.store.sqlite.store import SqliteStore
 from holdfast.testing.stores.making import a_job, commit, new_jobs
 from tests.interrupts import Interrupter
 from tests.queue_suite.tools import LONG_S, until
-from tests.stores import here_and_in_proof
 
 READY = CountKey("", "t", Place.READY, State.QUEUED)
 assert apsw  # type: ignore[truthy-bool]
@@ -34,10 +33,10 @@ pytestmark = [
 ]
 
 
-@pytest.fixture(params=here_and_in_proof(["stdlib"], ["apsw"]))
-def store(request, tmp_path):
+@pytest.fixture
+def store(tmp_path):
     """A store that is open."""
-    store = SqliteStore(tmp_path / "jobs.db", driver=request.param)
+    store = SqliteStore(tmp_path / "jobs.db")
     commit(store)
     yield store
     store.close()
@@ -137,14 +136,13 @@ def interrupt_each_step(store, later):
     assert store.report().complaints == []
 
 
-@pytest.mark.parametrize("driver", ["stdlib", "apsw"])
-def test_an_interrupt_while_the_file_is_opened_or_made_leaves_a_store_that_works(tmp_path, driver):
+def test_an_interrupt_while_the_file_is_opened_or_made_leaves_a_store_that_works(tmp_path):
     """The first batch of a process makes the tables, takes its locks and pins them."""
     step = 0
     while True:
         step += 1 + step // 20
         path = tmp_path / f"{step}.db"
-        store = SqliteStore(path, driver=driver)
+        store = SqliteStore(path)
         interrupter = Interrupter(SqliteStore.run, step)
         interrupter.call(lambda store=store: add(store, 1))
         check_works(store, 2)
@@ -163,7 +161,7 @@ def test_interrupts_at_random_moments_lose_nothing(store, monkeypatch):
     if threading.current_thread() is not threading.main_thread():
         pytest.skip("signals come to the main thread")
     rng, acknowledged, stopped, is_armed = random.Random(1), set[int](), threading.Event(), False
-    neighbour = SqliteStore(store.path, driver=store.report().facts["driver"])
+    neighbour = SqliteStore(store.path)
 
     def crowd():
         number = 1_000_000

@@ -22,18 +22,16 @@ from holdfast.store.sqlite.store import SqliteStore
 from holdfast.testing.stores.making import a_job, add, new_jobs, race
 from tests.store.helpers import all_ids, python, run_python, wait_until_settled
 
-DRIVERS = ["stdlib", "apsw"]
-
 # Adds and closes, again and again, until its input ends; prints how many were acknowledged.
 NEIGHBOUR = """
 import sys, threading
 import holdfast
-path, driver, task = sys.argv[1:]
+path, task = sys.argv[1:]
 ended = threading.Event()
 threading.Thread(target=lambda: (sys.stdin.read(), ended.set())).start()
 count = 0
 while not ended.is_set():
-    with holdfast.connect(path, driver=driver) as queue:
+    with holdfast.connect(path) as queue:
         for _ in range(3):
             queue.add(task)
             count += 1
@@ -44,19 +42,13 @@ print(count)
 LOOKER = """
 import sqlite3, sys
 import holdfast
-path, driver, count = sys.argv[1], sys.argv[2], int(sys.argv[3])
-queue = holdfast.connect(path, driver=driver)
-acknowledged, told = 0, ""
+path, count = sys.argv[1], int(sys.argv[2])
+queue = holdfast.connect(path)
 for _ in range(count):
     connection = sqlite3.connect(path)
     connection.execute("SELECT count(*) FROM sqlite_schema").fetchall()
     connection.close()
-    try:
-        queue.add("looked")
-        acknowledged += 1
-    except holdfast.StoreError as error:
-        told = str(error)
-print(acknowledged, told)
+    queue.add("looked")
 """
 
 
@@ -71,39 +63,29 @@ print(json.dumps(connection.execute("SELECT id, task FROM holdfast_jobs").fetcha
     return dict(json.loads(run_python(program, path)))
 
 
-@pytest.mark.parametrize("driver", DRIVERS)
-def test_adds_stay_when_the_process_looks_into_the_file_with_sqlite3(tmp_path, driver):
-    """With Python's own library all of them are made; apsw refuses, and none is lost either way."""
+def test_adds_stay_when_the_process_looks_into_the_file_with_sqlite3(tmp_path):
+    """Which is the library of the store."""
     path = tmp_path / "jobs.db"
     holdfast.connect(str(path)).close()
-    with python(NEIGHBOUR, path, driver, "beside") as neighbour:
-        said = run_python(LOOKER, path, driver, 100)
+    with python(NEIGHBOUR, path, "beside") as neighbour:
+        run_python(LOOKER, path, 100)
         beside = int(neighbour.communicate()[0])
 
-    acknowledged, _, told = said.partition(" ")
-    assert Counter(tasks(path).values()) == Counter(looked=int(acknowledged), beside=beside)
-    if driver == "stdlib":
-        assert acknowledged == "100"
-    else:
-        assert "one SQLite library" in told
+    assert Counter(tasks(path).values()) == Counter(looked=100, beside=beside)
 
 
-# Opens the store, uses the file with the other library as its argument says, and goes on.
+# Opens the store, uses the file with another library as its argument says, and goes on.
 MISUSE = """
-import sqlite3, sys
+import sys
 import apsw
 from holdfast.store.sqlite.store import SqliteStore
 from holdfast.testing.stores.making import a_job, add
 from holdfast.core.errors import StoreError
-path, driver, how = sys.argv[1:]
-def opened():
-    if driver == "apsw":
-        return sqlite3.connect(path, isolation_level=None)
-    return apsw.Connection(path)
-store = SqliteStore(path, driver=driver)
+path, how = sys.argv[1:]
+store = SqliteStore(path)
 if how != "before":
     add(store, a_job(1))
-other = opened()
+other = apsw.Connection(path)
 other.execute("SELECT count(*) FROM sqlite_schema").fetchall()
 if how == "closed":
     other.close()
@@ -119,13 +101,12 @@ except StoreError as error:
     print(error)
 store.close()
 try:
-    add(SqliteStore(path, driver=driver), a_job(4))
+    add(SqliteStore(path), a_job(4))
 except StoreError as error:
     print(error)
 """
 
 
-@pytest.mark.parametrize("driver", DRIVERS)
 @pytest.mark.parametrize(
     ("how", "what"), [("open", "has the file open"), ("closed", "has dropped the locks")]
 )
@@ -136,13 +117,13 @@ except StoreError as error:
         pytest.param(False, id="alone", marks=pytest.mark.proof),
     ],
 )
-def test_a_second_library_is_told_before_anything_is_acknowledged(tmp_path, driver, how, what, neighbour):
+def test_a_second_library_is_told_before_anything_is_acknowledged(tmp_path, how, what, neighbour):
     """Whether it still has the file open or has closed it; and until the process ends, for reads as well."""
     path = tmp_path / "jobs.db"
     with closing(SqliteStore(tmp_path / ("jobs.db" if neighbour else "other.db"))) as beside:
         add(beside, a_job(9))
 
-        said = run_python(MISUSE, path, driver, how).splitlines()
+        said = run_python(MISUSE, path, how).splitlines()
 
     assert len(said) == 4
     assert what in said[0] or (what == "has the file open" and "has dropped the locks" in said[0])
@@ -152,32 +133,30 @@ def test_a_second_library_is_told_before_anything_is_acknowledged(tmp_path, driv
         assert store.report().complaints == []
 
 
-@pytest.mark.parametrize("driver", DRIVERS)
-def test_a_file_that_another_library_has_open_is_not_opened(tmp_path, driver):
+def test_a_file_that_another_library_has_open_is_not_opened(tmp_path):
     """Nothing is done to it, so the other library can go on."""
     path = tmp_path / "jobs.db"
     with closing(SqliteStore(path)) as store:
         add(store, a_job(1))
 
-    said = run_python(MISUSE, path, driver, "before").splitlines()
+    said = run_python(MISUSE, path, "before").splitlines()
 
     assert all("second SQLite library of this process has the file open" in line for line in said)
     with closing(SqliteStore(path)) as store:
         assert all_ids(store) == [1]
 
 
-@pytest.mark.parametrize("driver", DRIVERS)
-def test_reading_the_file_by_other_means_does_no_harm(tmp_path, driver):
+def test_reading_the_file_by_other_means_does_no_harm(tmp_path):
     """A copy of the file, made by this process, closes it: the locks that SQLite loses by that are pinned."""
     path = tmp_path / "jobs.db"
-    with closing(SqliteStore(path, driver=driver)) as store:
+    with closing(SqliteStore(path)) as store:
         add(store, a_job(1))
         path.read_bytes()
         run_python(NEIGHBOUR_ONCE, path)
         add(store, a_job(3))
 
         assert all_ids(store) == [1, 2, 3]
-    with closing(SqliteStore(path, driver=driver)) as store:
+    with closing(SqliteStore(path)) as store:
         assert all_ids(store) == [1, 2, 3]
     assert not path.with_name("jobs.db-wal").exists()
 
@@ -192,11 +171,10 @@ store.close()
 """
 
 
-@pytest.mark.parametrize("driver", DRIVERS)
-def test_a_log_that_was_removed_is_told(tmp_path, driver):
+def test_a_log_that_was_removed_is_told(tmp_path):
     """By whomever: what would be written to it is not kept."""
     path = tmp_path / "jobs.db"
-    with closing(SqliteStore(path, driver=driver)) as store:
+    with closing(SqliteStore(path)) as store:
         add(store, a_job(1))
         wait_until_settled(path)
         add(store, a_job(2))
@@ -206,11 +184,10 @@ def test_a_log_that_was_removed_is_told(tmp_path, driver):
             add(store, a_job(3))
 
 
-@pytest.mark.parametrize("driver", DRIVERS)
-def test_an_index_of_the_log_that_was_removed_is_told(tmp_path, driver):
+def test_an_index_of_the_log_that_was_removed_is_told(tmp_path):
     """Another process would make its own, and the two would write over each other; nothing is lost."""
     path = tmp_path / "jobs.db"
-    with closing(SqliteStore(path, driver=driver)) as store:
+    with closing(SqliteStore(path)) as store:
         add(store, a_job(1))
         wait_until_settled(path)
         add(store, a_job(2))
@@ -219,7 +196,7 @@ def test_an_index_of_the_log_that_was_removed_is_told(tmp_path, driver):
         run_python(NEIGHBOUR_ONCE.replace("a_job(2)", "a_job(3)"), path)
         with pytest.raises(StoreError, match=r"jobs\.db-shm was removed; nothing was written"):
             add(store, a_job(4))
-    with closing(SqliteStore(path, driver=driver)) as store:
+    with closing(SqliteStore(path)) as store:
         assert all_ids(store) == [1, 2, 3]
 
 
@@ -254,25 +231,23 @@ def test_two_stores_of_one_process_share_a_file(tmp_path):
     assert not path.with_name("jobs.db-wal").exists()
 
 
-@pytest.mark.parametrize("driver", DRIVERS)
-def test_threads_that_open_and_close_a_file_are_not_taken_for_a_second_library(tmp_path, driver):
+def test_threads_that_open_and_close_a_file_are_not_taken_for_a_second_library(tmp_path):
     """Each with a store of its own, on a file that none of them has made yet."""
     path = tmp_path / "jobs.db"
 
     def use(thread):
         for n in range(8):
-            with closing(SqliteStore(path, driver=driver)) as store:
+            with closing(SqliteStore(path)) as store:
                 add(store, a_job(1 + thread * 8 + n))
 
     race([partial(use, thread) for thread in range(6)])
 
-    with closing(SqliteStore(path, driver=driver)) as store:
+    with closing(SqliteStore(path)) as store:
         assert all_ids(store) == list(range(1, 49))
 
 
-@pytest.mark.parametrize("driver", DRIVERS)
-def test_a_store_is_opened_while_another_thread_uses_apsw(tmp_path, driver):
-    """apsw tells nothing of a connection that another thread is using: to this file, or to another."""
+def test_a_store_is_opened_while_another_thread_uses_apsw(tmp_path):
+    """apsw tells nothing of a connection that another thread is using: it may be to another file."""
     path = tmp_path / "jobs.db"
     begun, over = threading.Event(), threading.Event()
 
@@ -280,9 +255,9 @@ def test_a_store_is_opened_while_another_thread_uses_apsw(tmp_path, driver):
         begun.set()
         return over.wait(60)
 
-    with closing(SqliteStore(path, driver=driver)) as store:
+    with closing(SqliteStore(path)) as store:
         add(store, a_job(1))
-        busy = apsw.Connection(str(path) if driver == "apsw" else ":memory:")
+        busy = apsw.Connection(":memory:")
         busy.create_scalar_function("pause", pause)
         thread = threading.Thread(target=lambda: busy.execute("SELECT pause()").fetchall())
         thread.start()
@@ -290,7 +265,7 @@ def test_a_store_is_opened_while_another_thread_uses_apsw(tmp_path, driver):
         with pytest.raises(apsw.ThreadingViolationError):
             getattr(busy, "filename")  # noqa: B009 - asked for its error alone
 
-        with closing(SqliteStore(path, driver=driver)) as other:
+        with closing(SqliteStore(path)) as other:
             add(other, a_job(2))
 
         over.set()
@@ -299,20 +274,18 @@ def test_a_store_is_opened_while_another_thread_uses_apsw(tmp_path, driver):
         assert all_ids(store) == [1, 2]
 
 
-# A store that adds while threads read, write and close with the other library; it ends when it is refused.
+# A store that adds while threads read, write and close with apsw; it ends when it is refused.
 CROWD = """
-import os, random, sqlite3, sys, threading, time
+import os, random, sys, threading, time
 import apsw
 import holdfast
-path, driver, seed = sys.argv[1], sys.argv[2], int(sys.argv[3])
+path, seed = sys.argv[1], int(sys.argv[2])
 rng = random.Random(seed)
-queue = holdfast.connect(path, driver=driver)
+queue = holdfast.connect(path)
 print(queue.add("crowd").id)
 refused = threading.Event()
 
 def opened():
-    if driver == "apsw":
-        return sqlite3.connect(path, isolation_level=None, timeout=5)
     connection = apsw.Connection(path)
     connection.set_busy_timeout(5000)
     return connection
@@ -330,7 +303,7 @@ def intrude():
         connection = opened()
         try:
             use(connection)
-        except (sqlite3.OperationalError, apsw.BusyError):
+        except apsw.BusyError:
             pass
         connection.close()
 
@@ -351,19 +324,18 @@ if seed % 2:
 """
 
 
-@pytest.mark.parametrize("driver", DRIVERS)
 @pytest.mark.parametrize("rounds", [2, pytest.param(500, marks=pytest.mark.proof)])
 @pytest.mark.timeout(900)
-def test_both_libraries_reading_writing_and_closing_lose_nothing(tmp_path, driver, rounds):
-    """Process after process is refused the file, beside neighbours of either library that go on."""
+def test_both_libraries_reading_writing_and_closing_lose_nothing(tmp_path, rounds):
+    """Process after process is refused the file, beside neighbours that go on."""
     path = tmp_path / "jobs.db"
     with holdfast.connect(str(path)) as queue:
         queue.add("first")
     run_python("import sqlite3, sys; sqlite3.connect(sys.argv[1]).execute('CREATE TABLE mine (x)')", path)
     acknowledged: list[int] = []
-    with python(NEIGHBOUR, path, "apsw", "one") as one, python(NEIGHBOUR, path, "stdlib", "other") as other:
+    with python(NEIGHBOUR, path, "one") as one, python(NEIGHBOUR, path, "other") as other:
         for seed in range(rounds):
-            command = [sys.executable, "-c", CROWD, str(path), driver, str(seed)]
+            command = [sys.executable, "-c", CROWD, str(path), str(seed)]
             done = subprocess.run(command, capture_output=True, text=True, timeout=60)
             assert "one SQLite library" in done.stderr
             assert done.returncode == 0, done.stderr
@@ -400,30 +372,9 @@ main()
     assert run_python(WITHOUT_APSW + program, tmp_path / "jobs.db").startswith("work\n")
 
 
-@pytest.mark.parametrize(
-    ("program", "needed"),
-    [
-        ("holdfast.connect('jobs.db', driver='apsw')", "pip install apsw"),
-        ("holdfast.connect('sqlite:///jobs.db?driver=apsw')", "pip install apsw"),
-        (
-            "sys.argv = ['holdfast', 'serve']; holdfast.cli.main()",
-            "holdfast serve needs apsw: pip install '.[server]'",
-        ),
-    ],
-)
-def test_what_needs_apsw_names_the_extra(program, needed):
-    """At once."""
-    code = f"{WITHOUT_APSW}\nimport holdfast, holdfast.cli\n{program}"
-
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-
-    assert done.returncode != 0
-    assert needed in done.stderr
-
-
 def test_a_sqlite_that_is_too_old_is_refused(tmp_path, monkeypatch):
     """With the version that is needed, and where to get one."""
     monkeypatch.setattr(sqlite3, "sqlite_version_info", (3, 37, 2))
 
-    with pytest.raises(StoreError, match=r"must be 3\.38\.0 or newer: pip install .\.\[apsw\]"):
+    with pytest.raises(StoreError, match=r"must be 3\.38\.0 or newer: use a Python"):
         add(SqliteStore(tmp_path / "jobs.db"), a_job(1))

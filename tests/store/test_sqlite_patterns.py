@@ -42,10 +42,10 @@ def way(request, monkeypatch):
     return request.param
 
 
-@pytest.fixture(params=["apsw", "stdlib"])
-def store(request, tmp_path):
+@pytest.fixture
+def store(tmp_path):
     """A hundred jobs that do not match before twenty that do, each with a name of its own."""
-    store = SqliteStore(tmp_path / "jobs.db", driver=request.param, clock=lambda: NOW_MS)
+    store = SqliteStore(tmp_path / "jobs.db", clock=lambda: NOW_MS)
     add(store, *(a_job(n, task=f"www-stag/{n}", priority=1000) for n in range(1, 101)))
     add(store, *(a_job(n, task=f"www-prod/{n}") for n in range(101, 121)))
     yield store

@@ -16,12 +16,6 @@ pytestmark = pytest.mark.skipif(
 )
 
 
-@pytest.fixture(params=["stdlib", "apsw"])
-def driver(request):
-    """The name of a SQLite library."""
-    return request.param
-
-
 WRITABLE = "the file and its folder must be writable"
 NOBODY = """
 import os, sqlite3, sys
@@ -31,14 +25,14 @@ from holdfast.store.sqlite.store import SqliteStore
 os.setgroups([]), os.setgid(65534), os.setuid(65534)
 try:
     changes = Changes(rows={("k", "a"): b"1"})
-    SqliteStore(sys.argv[1], driver=sys.argv[2]).run(lambda txn: (changes, None))
+    SqliteStore(sys.argv[1]).run(lambda txn: (changes, None))
 except StoreError as error:
     print(type(error).__name__, error)
 """
 
 
 @pytest.mark.parametrize("mode", ["", "wal", "delete"])
-def test_what_may_not_be_written_is_told(driver, mode):
+def test_what_may_not_be_written_is_told(mode):
     """A read-only folder, without and with a store in it, in either journal mode."""
     with TemporaryDirectory() as folder:  # not pytest's, into which others may not even look
         Path(folder).chmod(0o755)
@@ -48,7 +42,7 @@ def test_what_may_not_be_written_is_told(driver, mode):
             store.close()
             execute(f"{folder}/jobs.db", f"PRAGMA journal_mode = {mode}")
 
-        told = run_python(NOBODY, f"{folder}/jobs.db", driver)
+        told = run_python(NOBODY, f"{folder}/jobs.db")
 
         assert told.startswith("StoreError")
         assert folder in told
@@ -56,7 +50,7 @@ def test_what_may_not_be_written_is_told(driver, mode):
 
 
 @pytest.mark.parametrize("mode", ["wal", "delete"])
-def test_a_file_that_may_not_be_written_is_told(driver, mode):
+def test_a_file_that_may_not_be_written_is_told(mode):
     """In a folder that may be."""
     with TemporaryDirectory() as folder:
         Path(folder).chmod(0o777)
@@ -69,7 +63,7 @@ def test_a_file_that_may_not_be_written_is_told(driver, mode):
         path.with_name("jobs.db-lock").chmod(0o666)
         before = sorted(Path(folder).iterdir())
 
-        told = run_python(NOBODY, path, driver)
+        told = run_python(NOBODY, path)
 
         assert told.startswith(f"StoreError {path} cannot be written")
         assert WRITABLE in told
@@ -87,7 +81,7 @@ from holdfast.store.sqlite.store import SqliteStore
 os.setgroups([]), os.setgid(65534), os.setuid(65534)
 path, changes = Path(sys.argv[1]), Changes(rows={("k", "a"): b"1"})
 path.parent.mkdir()
-store = SqliteStore(path, driver=sys.argv[2])
+store = SqliteStore(path)
 store.run(lambda txn: (changes, None))
 path.parent.chmod(0o000)
 for _ in range(2):
@@ -102,13 +96,13 @@ print(store.report().complaints)
 """
 
 
-def test_a_folder_that_is_closed_while_in_use_is_told_and_overcome(driver):
+def test_a_folder_that_is_closed_while_in_use_is_told_and_overcome():
     """The file is used again when it can be reached. The doctor tells what cannot be written."""
     with TemporaryDirectory() as folder:
         Path(folder).chmod(0o777)
         path = Path(folder) / "store" / "jobs.db"
 
-        first, second, doctor = run_python(CLOSED_FOLDER, path, driver).splitlines()
+        first, second, doctor = run_python(CLOSED_FOLDER, path).splitlines()
 
         assert first == second == f"{path.parent} cannot be written by this user; {WRITABLE}"
         assert doctor == str([f"{path} cannot be written by this user; {WRITABLE}"])

@@ -62,10 +62,10 @@ class Watched:
             yield sql, [row[3] for row in self.connection.rows(f"EXPLAIN QUERY PLAN {sql}", values)]
 
 
-@pytest.fixture(params=["apsw", "stdlib"])
-def store(request, tmp_path):
+@pytest.fixture
+def store(tmp_path):
     """A store that knows nothing of how many rows its tables have."""
-    store = SqliteStore(tmp_path / "jobs.db", driver=request.param)
+    store = SqliteStore(tmp_path / "jobs.db")
     add(store, *(a_job(n, task=f"t{n % 5}", tenant=str(n % 3), domain=b"d") for n in range(1, 40)))
     yield store
     store.close()

@@ -19,7 +19,7 @@ from holdfast.core import handler as h
 from holdfast.core.bounds import BATCH_JOBS, HANDLERS_FOUND
 from holdfast.engine.makers import open_connection
 from holdfast.queue.connect import store_maker
-from holdfast.store.sqlite.driver_stdlib import StdlibConnection
+from holdfast.store.sqlite.connection import SqliteConnection
 from holdfast.work.scheduler import SchedulerSettings, make_scheduler
 from holdfast.work.supervisor.claim_loop import ClaimLoop, ClaimScope
 from tests.stress.test_fair_cost import AT_ONCE, Dispatcher
@@ -50,7 +50,7 @@ class Counts:
         self.calls = self.statements = 0
         self._is_on = False
         for name in ("value", "rows", "change"):
-            monkeypatch.setattr(StdlibConnection, name, self._counted(getattr(StdlibConnection, name)))
+            monkeypatch.setattr(SqliteConnection, name, self._counted(getattr(SqliteConnection, name)))
         # For threads that are started from now on.
         threading.setprofile(self._hear)
 

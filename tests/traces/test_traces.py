@@ -245,7 +245,7 @@ def test_an_add_in_the_callers_transaction_keeps_the_trace(tmp_path, spans, trac
         assert job.get().trace_id == trace_of(spans.one("add mail"))
 
 
-@pytest.mark.parametrize("kind", ["memory", "stdlib", "postgres", "redis", "sharded"])
+@pytest.mark.parametrize("kind", ["memory", "sqlite", "postgres", "redis", "sharded"])
 def test_every_store_keeps_the_span_of_a_job_and_of_what_follows_it(kind, request):
     """While it lives, and in the archive; no OpenTelemetry is needed for it."""
     request.param = kind

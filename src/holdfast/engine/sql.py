@@ -93,7 +93,6 @@ class Search:
         except apsw.InterruptError:
             raise QueryFailed(f"it took more than {QUERY_MS / 1000:g} s") from None
         except apsw.Error as error:
-            # Translated, because a store would take an apsw error for one of its own.
             raise QueryFailed(str(error)) from None
         finally:
             connection.close(True)

@@ -44,7 +44,6 @@ def connect(
     tenant: str = "",
     retention: Duration | None = None,
     lease: Duration | None = None,
-    driver: str | None = None,
     join: bool = True,
     follow: bool = True,
     create: bool = True,
@@ -60,12 +59,11 @@ def connect(
     Nothing is opened before the first call.
 
     `retention`: how long ended jobs are kept (default: a day). `lease`: the default lease of claims (a
-    minute). `driver`: the SQLite library, sqlite3 of the standard library, or apsw for programs that use apsw
-    themselves (docs/sqlite.md). The file may be the database of your application, to which the tables of the
-    store are added; `join=False` refuses a database without a store. A store that does not exist is created
-    by the first call; with `create=False` that raises `StoreMissing`. If the jobs have moved to another store
-    (`holdfast move`), the queue switches to it, provided that no other password is needed; with
-    `follow=False` it raises `Moved`.
+    minute). The file may be the database of your application, to which the tables of the store are added;
+    `join=False` refuses a database without a store. A store that does not exist is created by the first call;
+    with `create=False` that raises `StoreMissing`. If the jobs have moved to another store (`holdfast move`),
+    the queue switches to it, provided that no other password is needed; with `follow=False` it raises
+    `Moved`.
 
     `journal` is a folder on the local disk: `add` returns when the job is durable there, even if the store is
     unreachable, and a thread copies it to the store. See docs/journal.md.
@@ -73,7 +71,7 @@ def connect(
     from .queue import Queue
 
     url = fspath(url) if isinstance(url, PathLike) else url
-    make_store = store_maker(url, driver, clock, join=join, follow=follow, create=create)
+    make_store = store_maker(url, clock, join=join, follow=follow, create=create)
     make_store = journaled(make_store, journal, clock)
     return Queue(make_store, url=url, tenant=tenant, retention=retention, lease=lease)
 
@@ -84,7 +82,6 @@ def connect_async(
     tenant: str = "",
     retention: Duration | None = None,
     lease: Duration | None = None,
-    driver: str | None = None,
     join: bool = True,
     follow: bool = True,
     create: bool = True,
@@ -95,14 +92,13 @@ def connect_async(
     from .aio import AsyncQueue
 
     url = fspath(url) if isinstance(url, PathLike) else url
-    make_store = store_maker(url, driver, clock, join=join, follow=follow, create=create)
+    make_store = store_maker(url, clock, join=join, follow=follow, create=create)
     make_store = journaled(make_store, journal, clock)
     return AsyncQueue(make_store, url=url, tenant=tenant, retention=retention, lease=lease)
 
 
 def store_maker(
     url: str,
-    driver: str | None = None,
     clock: Callable[[], int] | None = None,
     *,
     join: bool = True,
@@ -110,21 +106,17 @@ def store_maker(
     create: bool = True,
 ) -> ConnectionMaker:
     """Check an address; return a function that opens its store or its connection to a server."""
-    make = _maker(url, driver, clock, join=join, create=create)
+    make = _maker(url, clock, join=join, create=create)
     if isinstance(make, ConnectionMaker):
         return make
-    asked = [_path(one)[1].get("driver") for one in addresses(url) if one.startswith("sqlite://")]
     if not follow or url.startswith("memory://"):
         return StoreMaker(make)
 
     def reopen(address: str) -> Store | None:
-        files = store_files(address)
-        if not all(path.exists() for path in files):
+        if not all(path.exists() for path in store_files(address)):
             # The store at the new address of a moved store must exist: it is never created here.
             return None
-        # One process, one SQLite library.
-        library = driver or next(filter(None, asked), None) if files else None
-        return _maker(with_password(address, url), library, clock, join=False, create=False)()
+        return _maker(with_password(address, url), clock, join=False, create=False)()
 
     return StoreMaker(make, reopen)
 
@@ -144,7 +136,6 @@ def journaled(
 
 def _maker(
     url: str,
-    driver: str | None = None,
     clock: Callable[[], int] | None = None,
     *,
     join: bool = True,
@@ -157,7 +148,7 @@ def _maker(
             raise BadInput("store", shown_url(remote[0]), needed="alone: the shards of a queue are stores")
 
         def listed(create: bool) -> list[Named]:
-            return [(shown_url(one), _shard(one, driver, clock, join=join, create=create)) for one in several]
+            return [(shown_url(one), _shard(one, clock, join=join, create=create)) for one in several]
 
         return _sharded(listed, create=create)
     scheme = url.partition("://")[0] if "://" in url else "sqlite"
@@ -171,22 +162,17 @@ def _maker(
         if path not in ("", ":memory:"):
             # Now: the process may change its folder before the store is opened.
             path = str(Path(path).absolute())
-        if driver or asked.get("driver"):
-            options["driver"] = driver or asked["driver"]
-            _check_driver(options["driver"])
         if "shards" in asked:
             count = _count(asked["shards"])
             options |= {"join": join}
             return _sharded(lambda new: _files(path, count, options | {"create": new}), create=create)
         return _sqlite(path, options | {"join": join, "create": create})
     if scheme in REMOTE or scheme in _OPENERS:
-        return _on_server(scheme, url, driver, options | {"create": create})
+        return _on_server(scheme, url, options | {"create": create})
     raise BadInput("store", f"{scheme}://…", needed=ADDRESS_FORMS)
 
 
-def _on_server(scheme: str, url: str, driver: str | None, options: dict[str, Any]) -> Callable[[], Store]:
-    if driver is not None:
-        raise BadInput("driver", driver, needed="absent: it is for SQLite")
+def _on_server(scheme: str, url: str, options: dict[str, Any]) -> Callable[[], Store]:
     if scheme in REMOTE:
         if "clock" in options:
             raise BadInput("clock", "given", needed="absent: it is the server's")
@@ -194,11 +180,9 @@ def _on_server(scheme: str, url: str, driver: str | None, options: dict[str, Any
     return _OPENERS[scheme](url, options)
 
 
-def _shard(
-    url: str, driver: str | None, clock: Callable[[], int] | None, *, join: bool, create: bool
-) -> Callable[[], Store]:
+def _shard(url: str, clock: Callable[[], int] | None, *, join: bool, create: bool) -> Callable[[], Store]:
     if not is_served(url):
-        return _maker(url, driver, clock, join=join, create=create)
+        return _maker(url, clock, join=join, create=create)
     options: dict[str, Any] = {"patience_s": SHARD_PATIENCE_S, "create": create}
     options |= {} if clock is None else {"clock": clock}
     return _OPENERS[url.partition("://")[0]](url, options)
@@ -265,9 +249,9 @@ def _path(url: str) -> tuple[str, dict[str, str]]:
             "store", url, needed="sqlite:///jobs.db, or sqlite:////var/lib/jobs.db for an absolute path"
         )
     asked = dict(parse_qsl(parts.query))
-    unknown = asked.keys() - {"driver", "shards"}
+    unknown = asked.keys() - {"shards"}
     if unknown:
-        raise BadInput("store option", min(unknown), needed="driver or shards")
+        raise BadInput("store option", min(unknown), needed="shards")
     return unquote(parts.path.removeprefix("/")), asked
 
 
@@ -370,13 +354,6 @@ def _redis(url: str, options: dict[str, Any]) -> Callable[[], Store]:
         return [shard(at, create) for at in range(address.shards)]
 
     return _sharded(listed, create=options.get("create", True))
-
-
-def _check_driver(name: str) -> None:
-    """Check it now, so that errors such as a missing library are raised early."""
-    from ..store.sqlite.drivers import driver_named
-
-    driver_named(name)
 
 
 def _sqlite(path: str, options: dict[str, Any]) -> Callable[[], Store]:

@@ -50,13 +50,7 @@ class SqlitePlace:
 
     def settings(self) -> str:
         """The library, and its sync mode."""
-        if "driver=apsw" in self._query:
-            import apsw
-
-            library = f"SQLite {apsw.sqlite_lib_version()}, apsw"
-        else:
-            library = f"SQLite {sqlite3.sqlite_version}, sqlite3"
-        return f"{library}, WAL, synchronous=FULL"
+        return f"SQLite {sqlite3.sqlite_version}, WAL, synchronous=FULL"
 
     @contextmanager
     def store(self) -> Iterator[str]:

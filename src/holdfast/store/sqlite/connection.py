@@ -1,17 +1,18 @@
-"""The interface to a SQLite library: connections and errors, the same for both libraries.
+"""Connections of `sqlite3`, Python's own copy of SQLite, which Django, SQLAlchemy and most programs use too.
 
-A process must use one library for a file, never two: copies of SQLite in one process do not see, and drop,
-each other's locks (`guard.py`). Only the chosen library is imported.
+No other copy may have the file open in the same process: they drop each other's locks (`guard.py`).
 """
 
-from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol
+import sqlite3
+from typing import Any
 
-DEFAULT_DRIVER = "stdlib"
+from ...core.errors import StoreError
 
+# The first version with `->>`; STRICT tables and RETURNING are older.
+OLDEST = (3, 38, 0)
+ERRORS = (sqlite3.Error, sqlite3.Warning)
 # How many prepared statements a connection keeps: enough for all statements in all sizes.
 STATEMENTS_KEPT = 256
-
 # SQLITE_DBCONFIG_ENABLE_QPSG: plans do not depend on bound values. Otherwise current SQLite versions use some
 # of them for planning, such as a LIMIT, and plan again, for 20 to 80 µs, whenever one is bound.
 STABLE_PLANS = 1007
@@ -19,59 +20,72 @@ STABLE_PLANS = 1007
 Values = list[Any] | tuple[Any, ...]
 
 
-class SqliteConnection(Protocol):
-    """One connection, used by one thread at a time."""
+class SqliteConnection:
+    """One connection, used by one thread at a time.
 
-    # Runs a statement and returns a cursor. It is the library's own function, so that a KeyboardInterrupt
-    # comes before or after it, never in the middle.
-    execute: Callable[..., Any]
+    It has its own cursor, as a caller's connection may have a row factory.
+    """
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self.connection = connection
+        self._cursor = sqlite3.Cursor(connection)
+        self._cursor.row_factory = None
+        # Runs a statement and returns a cursor. It is the library's own function, so that a KeyboardInterrupt
+        # comes before or after it, never in the middle.
+        self.execute = self._cursor.execute
 
     def value(self, sql: str, values: Values = ()) -> Any:
         """The first column of the first row, or None."""
+        rows = self.execute(sql, values).fetchall()
+        return rows[0][0] if rows else None
 
     def rows(self, sql: str, values: Values = ()) -> list[tuple[Any, ...]]:
         """All rows."""
+        return self.execute(sql, values).fetchall()
 
     def change(self, sql: str, values: Values = ()) -> int:
         """Run a statement and return the number of rows that it changed, without changes by triggers."""
+        return self.execute(sql, values).rowcount
 
     def give_back(self, pages: int) -> None:
         """Truncate the file by this many free pages."""
+        # The pragma needs a step per page, and `execute` makes only one, as there is no row to fetch.
+        self._cursor.executescript(f"PRAGMA incremental_vacuum({pages})")
 
     @property
     def in_transaction(self) -> bool:
         """Whether a transaction is open."""
+        return self.connection.in_transaction
+
+    def begin_as_library(self) -> None:
+        """Begin a transaction as `sqlite3` does before an INSERT, unless it is configured otherwise."""
+        connection = self.connection
+        legacy = getattr(connection, "autocommit", -1) == -1 and connection.isolation_level is not None
+        if legacy and not connection.in_transaction:
+            self.execute(f"BEGIN {connection.isolation_level}")
 
     def close(self) -> None:
         """Close the connection."""
+        self._cursor.close()
+        self.connection.close()
 
 
-class SqliteFault(NamedTuple):
-    """An error of a library: SQLite's extended result code, 0 if there is none, and its text."""
+def open_connection(path: str) -> SqliteConnection:
+    """A new connection in autocommit mode to a file, which is created if it does not exist."""
+    if sqlite3.sqlite_version_info < OLDEST:
+        needed = ".".join(map(str, OLDEST))
+        raise StoreError(
+            f"Python's own SQLite is {sqlite3.sqlite_version}, and must be {needed} or newer: "
+            "use a Python that has such a one"
+        )
+    connection = sqlite3.connect(
+        path, timeout=0, isolation_level=None, check_same_thread=False, cached_statements=STATEMENTS_KEPT
+    )
+    if hasattr(connection, "setconfig"):  # from Python 3.12 on
+        connection.setconfig(STABLE_PLANS, True)
+    return SqliteConnection(connection)
 
-    code: int
-    text: str
 
-
-class Driver(Protocol):
-    """One of the two libraries."""
-
-    name: str
-    # The Python module that contains the library.
-    module: str
-    errors: tuple[type[Exception], ...]
-    version: str
-    # The kind of connection that `borrow` needs, for the error if it gets another.
-    wanted: str
-
-    def open(self, path: str) -> SqliteConnection:
-        """A new connection to a file, which is created if it does not exist."""
-
-    def wrap(self, connection: Any) -> SqliteConnection | None:
-        """A caller's own connection, whatever its tracers and factories; None if it is of another library."""
-
-    def begin_as_library(self, connection: Any) -> None:
-        """Begin a transaction if the library itself would do so before the first write."""
-
-    def fault(self, error: Exception) -> SqliteFault:
-        """The code and text of an error."""
+def code_of(error: Exception) -> int:
+    """SQLite's extended result code; 0: the error is not SQLite's own."""
+    return getattr(error, "sqlite_errorcode", 0)

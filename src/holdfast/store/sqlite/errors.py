@@ -16,7 +16,7 @@ from ...core.errors import (
     TooLarge,
     Unavailable,
 )
-from .connection import Driver, SqliteFault
+from .connection import ERRORS, code_of
 
 # SQLite's primary result codes, the low byte of the extended ones.
 BUSY, LOCKED, READONLY, IOERR, CORRUPT, FULL, CANTOPEN, TOOBIG, NOTADB = 5, 6, 8, 10, 11, 13, 14, 18, 26
@@ -25,12 +25,12 @@ CONSTRAINT_PRIMARYKEY, CONSTRAINT_ROWID = 19 | 6 << 8, 19 | 10 << 8
 
 
 @contextmanager
-def faults(driver: Driver, path: Path, *, borrowed: bool = False) -> Iterator[None]:
+def faults(path: Path, *, borrowed: bool = False) -> Iterator[None]:
     """Translate errors of SQLite. Used around `fn`: inside, the rules might handle a translated error."""
     try:
         yield
-    except driver.errors as error:
-        raise translated(driver, error, path, borrowed=borrowed) from error
+    except ERRORS as error:
+        raise translated(error, path, borrowed=borrowed) from error
 
 
 @contextmanager
@@ -48,65 +48,69 @@ def system_faults(path: Path) -> Iterator[None]:
         raise StoreError(f"{path}: {error.strerror or error}") from error
 
 
-def translated(driver: Driver, error: Exception, path: Path, *, borrowed: bool = False) -> Exception:
+def translated(error: Exception, path: Path, *, borrowed: bool = False) -> Exception:
     """The Holdfast error for one of SQLite's; `Conflict` for an id that exists already."""
-    fault = driver.fault(error)
-    if fault.code in (CONSTRAINT_PRIMARYKEY, CONSTRAINT_ROWID):
+    code, text = code_of(error), str(error)
+    if code in (CONSTRAINT_PRIMARYKEY, CONSTRAINT_ROWID):
         return Conflict(f"{path}: there is such a job already")
-    return (_borrow_error(fault, path) if borrowed else None) or _store_error(fault, path)
+    return (_borrow_error(code, text, path) if borrowed else None) or _store_error(code, text, path)
 
 
-def is_busy(driver: Driver, error: Exception) -> bool:
+def is_busy(error: Exception) -> bool:
     """Whether another connection has the lock."""
-    return driver.fault(error).code & 0xFF in (BUSY, LOCKED)
+    return code_of(error) & 0xFF in (BUSY, LOCKED)
 
 
-def is_refusal(driver: Driver, error: Exception) -> bool:
+def is_refusal(error: Exception) -> bool:
     """Whether a plain statement was refused, which a batch may resolve.
 
     The id exists, another connection has the lock, or the view is missing: the store is being moved, or it
     has a new layout.
     """
-    fault = driver.fault(error)
-    is_missing = "no such table" in fault.text
-    return is_missing or fault.code in (CONSTRAINT_PRIMARYKEY, CONSTRAINT_ROWID) or is_busy(driver, error)
+    has_id = code_of(error) in (CONSTRAINT_PRIMARYKEY, CONSTRAINT_ROWID)
+    return has_id or is_busy(error) or is_missing_table(error)
 
 
-def _store_error(fault: SqliteFault, path: Path) -> HoldfastError:
+def is_missing_table(error: Exception) -> bool:
+    """Whether a table or view is missing: the store is being moved, or it has a new layout."""
+    return "no such table" in str(error)
+
+
+def _store_error(code: int, text: str, path: Path) -> HoldfastError:
     """An error that names the file, the problem and the remedy."""
-    kind = fault.code & 0xFF
-    if kind == FULL or fault.code == IOERR_SHMSIZE:
+    kind = code & 0xFF
+    if kind == FULL or code == IOERR_SHMSIZE:
         return StoreFull(
-            f"{path}: no space left on its disk ({fault.text}); nothing was written, make room and try again"
+            f"{path}: no space left on its disk ({text}); nothing was written, make room and try again"
         )
     if kind == NOTADB:
         return StoreCorrupt(f"{path} is not a SQLite database; give the store a file of its own")
     if kind == CORRUPT:
         return StoreCorrupt(
-            f"{path} is damaged ({fault.text}); restore a backup, or try sqlite3's .recover on a copy"
+            f"{path} is damaged ({text}); restore a backup, or try sqlite3's .recover on a copy"
         )
     if kind == READONLY:
-        return StoreError(
-            f"{path} cannot be written ({fault.text}); the file and its folder must be writable"
-        )
+        return StoreError(f"{path} cannot be written ({text}); the file and its folder must be writable")
     if kind == CANTOPEN:
-        return cannot_open(path, fault.text)
+        return cannot_open(path, text)
     if kind in (BUSY, LOCKED):
-        return Unavailable(f"{path} is locked by another program ({fault.text}); try again")
+        return Unavailable(f"{path} is locked by another program ({text}); try again")
     if kind == TOOBIG:
-        return TooLarge("data", fault.text, needed="smaller")
+        return TooLarge("data", text, needed="smaller")
     if kind == IOERR:
-        return StoreError(f"{path} cannot be read or written ({fault.text}); look at its disk")
-    return StoreError(f"{path}: SQLite says {fault.text}")
+        return StoreError(f"{path} cannot be read or written ({text}); look at its disk")
+    return StoreError(f"{path}: SQLite says {text}")
 
 
-def _borrow_error(fault: SqliteFault, path: Path) -> HoldfastError | None:
+def _borrow_error(code: int, text: str, path: Path) -> HoldfastError | None:
     """The error for a problem of the caller's own connection; None for any other."""
-    if not fault.code:
-        return BadInput("connection", fault.text, needed="open, and used by one thread at a time")
-    if fault.code & 0xFF in (BUSY, LOCKED):
-        text = "another connection has written since your transaction began, or is writing"
-        return Unavailable(f"{path}: {text}; roll it back, and begin with BEGIN IMMEDIATE")
+    if not code:
+        return BadInput("connection", text, needed="open, and used by one thread at a time")
+    if code & 0xFF in (BUSY, LOCKED):
+        return Unavailable(
+            f"{path}: another connection has written since your transaction began, or is writing; "
+            "roll it back, and begin with BEGIN IMMEDIATE"
+        )
     return None
 
 

@@ -11,7 +11,7 @@ closing *any* descriptor of a file drops all locks of the process on it:
 
 Five measures together ensure that no acknowledged commit is lost:
 
-    asked      a file that a second library has open is not opened, if that can be found out (apsw tells)
+    asked      a file that a second library has open is not opened, if that library tells (apsw)
     pinned     both locks are taken again as open file description locks on SQLite's own descriptors
                (`F_OFD_SETLK`). These stay until those descriptors are closed, whatever else is closed
     fenced     if a second library is loaded, it cannot open the file during a transaction: it would need
@@ -33,6 +33,7 @@ import sys
 import threading
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from os import pread, stat
 from pathlib import Path
 from time import sleep
@@ -53,8 +54,6 @@ FENCE_PATIENCE_S = 5.0
 FENCE_PAUSE_S = 0.000_2
 # A library opens -shm about 0.1 ms after its first lock on the file.
 SETTLE_S = 0.001
-# How many checks must agree before the file is refused: other threads may open and close it meanwhile.
-CHECKS = 20
 # A descriptor has at most two locks of SQLite's in the file and nine in -shm, of some 70 bytes each.
 FDINFO_BYTES = 4096
 # The own byte of a process is this byte of -shm plus the process id, far behind all bytes that SQLite uses.
@@ -64,8 +63,8 @@ SETTLED_MS = 100
 # Instead of a ctime: the folder cannot be read; the files were not checked, or a change may not show.
 NO_FOLDER, NOT_CHECKED = -1, -2
 
-# The Python modules that contain a copy of SQLite.
-LIBRARIES = ("_sqlite3", "apsw", "pysqlite3", "sqlcipher3")
+# The Python modules that contain another copy of SQLite than Python's own, which the store uses.
+OTHERS = ("apsw", "pysqlite3", "sqlcipher3")
 
 SECOND = "a second SQLite library of this process has the file open"
 DROPPED = "a second SQLite library of this process has dropped the locks of the store's"
@@ -123,13 +122,10 @@ class StoreFolder:
 class LockGuard:
     """The locks and the log of one open store. One thread at a time changes it; any may call `check`."""
 
-    def __init__(self, path: Path, module: str) -> None:
+    def __init__(self, path: Path) -> None:
         self._path = path
         self._log, self._shm = (path.with_name(path.name + end) for end in ("-wal", "-shm"))
-        self._module = module
         self.folder = StoreFolder(path)
-        # The modules that contain other libraries.
-        self.others = tuple(name for name in LIBRARIES if name != module)
         self._inode: Inode = (0, 0)
         self._log_inode: Inode = (0, 0)
         self._shm_inode: Inode = (0, 0)
@@ -151,18 +147,9 @@ class LockGuard:
         """Raise `LocksLost` if another library has the file open, or had it open together with ours."""
         self._inode = inode_of(self._path)
         self.admit()
-        for _ in range(CHECKS):
-            if not self._is_open_elsewhere():
-                return
-            # It may be a store that another thread is opening or closing at this moment.
-            sleep(SETTLE_S)
-        raise LocksLost(self._path, SECOND)
-
-    def _is_open_elsewhere(self) -> bool:
-        """Whether another library has the file open; one that is missed here is found by `watch`."""
-        if not self._descriptors()[1]:
-            return False
-        return _is_open_in_apsw(inode_of(self._path)) is (self._module != "apsw")
+        # A library that is missed here is found by `watch`.
+        if _is_open_in_apsw(self._inode):
+            raise LocksLost(self._path, SECOND)
 
     def watch(self) -> None:
         """Pin the locks of connections that were just opened."""
@@ -182,7 +169,7 @@ class LockGuard:
             self._lock_own_byte(shms[0])
 
     def fence(self) -> None:
-        """Keep the libraries `others` out until `unfence`; raise `LocksLost` if one has the file open.
+        """Keep the libraries in OTHERS out until `unfence`; raise `LocksLost` if one has the file open.
 
         Only for the thread that holds the lock of the write queue.
         """
@@ -258,7 +245,7 @@ class LockGuard:
             raise self._spoil(DROPPED, committed=committed)
 
     def _look_for_others(self) -> None:
-        if not any(map(_may_have_files, self.others)):
+        if not any(map(_may_have_files, OTHERS)):
             return
         files, shms = self._descriptors()
         if not self._known.issuperset(files):
@@ -417,21 +404,14 @@ def _descriptors(*inodes: Inode) -> list[list[int]]:
     return [found[inode] for inode in inodes]
 
 
-def _is_open_in_apsw(inode: Inode) -> bool | None:
-    """Whether apsw has connections to a file; None: unknown, as other threads are using some."""
+def _is_open_in_apsw(inode: Inode) -> bool:
+    """Whether apsw has a connection to a file; one that another thread is using just now is missed."""
     apsw: Any = sys.modules.get("apsw")
-    if apsw is None:
-        return False
-    is_busy = False
-    for connection in apsw.connections():
-        try:
-            name = connection.filename
-        except apsw.Error:  # in use by another thread, or closed just now
-            is_busy = True
-            continue
-        if name and inode_of(Path(name)) == inode:
-            return True
-    return None if is_busy else False
+    for connection in [] if apsw is None else apsw.connections():
+        with suppress(apsw.Error):
+            if (name := connection.filename) and inode_of(Path(name)) == inode != (0, 0):
+                return True
+    return False
 
 
 def _may_have_files(library: str) -> bool:

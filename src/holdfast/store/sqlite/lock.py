@@ -14,7 +14,7 @@ from time import sleep
 
 from ...core.errors import Unavailable, WouldBlock
 from ..common.clock import monotonic_s
-from .connection import Driver, SqliteConnection
+from .connection import ERRORS, SqliteConnection
 from .errors import is_busy, system_faults
 
 # How long to wait for a transaction of this same process before raising an error: it may be that of the
@@ -124,7 +124,6 @@ class _Waiter:
 
 
 def begin(
-    driver: Driver,
     connection: SqliteConnection,
     path: Path,
     patience_s: float,
@@ -137,8 +136,8 @@ def begin(
         try:
             connection.rows(statement)
             return
-        except driver.errors as error:
-            if not is_busy(driver, error):
+        except ERRORS as error:
+            if not is_busy(error):
                 raise
         now = monotonic_s()
         own_since = (own_since or now) if holds_write_lock(path) else 0.0

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from ...core.errors import StoreCorrupt, StoreError, StoreMissing
 from ...core.layout import Layout, check_layout, layout_in, missing_version
-from .connection import Driver, SqliteConnection
+from .connection import SqliteConnection, open_connection
 from .errors import cannot_open, not_writable, system_faults
 from .lock import WriteQueue, begin
 from .statements import (
@@ -48,7 +48,7 @@ LOG_KEPT_BYTES = 32 * 1024 * 1024
 
 
 def open_writer(
-    driver: Driver, path: Path, queue: WriteQueue, *, join: bool, create: bool
+    path: Path, queue: WriteQueue, *, join: bool, create: bool
 ) -> tuple[SqliteConnection, Layout]:
     """A connection that writes, and the layout of the store, which is created or migrated first.
 
@@ -62,7 +62,7 @@ def open_writer(
         # SQLite would leave files that the owner cannot write: only a process that may write removes them.
         if _has_bytes(path) and not os.access(path, os.W_OK):
             raise not_writable(path)
-    connection = driver.open(str(path))
+    connection = open_connection(str(path))
     try:
         connection.rows(f"PRAGMA busy_timeout = {PATIENT_MS}")
         layout = _checked_layout(connection, path, join=join)
@@ -71,7 +71,7 @@ def open_writer(
         if layout.version < len(migrations()) or not is_in_wal(connection):
             try:
                 queue.take()
-                _prepare(driver, connection, path, queue.patience_s, join=join)
+                _prepare(connection, path, queue.patience_s, join=join)
             finally:
                 queue.give()
             layout = layout_of(connection, path)
@@ -94,9 +94,9 @@ def _has_bytes(path: Path) -> bool:
         return False
 
 
-def open_reader(driver: Driver, path: Path, layout: Layout = NO_LAYOUT) -> SqliteConnection:
+def open_reader(path: Path, layout: Layout = NO_LAYOUT) -> SqliteConnection:
     """A connection that cannot write."""
-    connection = driver.open(str(path))
+    connection = open_connection(str(path))
     try:
         connection.rows(f"PRAGMA busy_timeout = {PATIENT_MS}")
         _settle(connection, path, READER_CACHE_KB)
@@ -161,9 +161,7 @@ def _checked_layout(connection: SqliteConnection, path: Path, *, join: bool) -> 
     return layout
 
 
-def _prepare(
-    driver: Driver, connection: SqliteConnection, path: Path, patience_s: float, *, join: bool
-) -> None:
+def _prepare(connection: SqliteConnection, path: Path, patience_s: float, *, join: bool) -> None:
     """Put the file into WAL mode, then create or migrate our tables. The caller holds the queue's lock."""
     version = _checked_layout(connection, path, join=join).version
     if not connection.value("PRAGMA page_count"):
@@ -173,9 +171,9 @@ def _prepare(
         # Only before there are tables. No such pragma is possible inside a transaction.
         connection.rows(f"PRAGMA page_size = {PAGE_BYTES}")
         connection.rows("PRAGMA auto_vacuum = INCREMENTAL")
-    begin(driver, connection, path, patience_s, statement="PRAGMA journal_mode = WAL")
+    begin(connection, path, patience_s, statement="PRAGMA journal_mode = WAL")
     # Also if nothing is to be migrated: the log is created by the first transaction.
-    begin(driver, connection, path, patience_s)
+    begin(connection, path, patience_s)
     try:
         for number, statements in enumerate(migrations()[version:], start=version + 1):
             _name_tables(connection, number)

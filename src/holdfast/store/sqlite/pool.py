@@ -13,8 +13,8 @@ from time import sleep
 from ...core.errors import Closed, HoldfastError, StoreError
 from ...core.layout import Layout
 from ..common.clock import monotonic_s
-from .connection import Driver, SqliteConnection
-from .errors import cannot_open, faults
+from .connection import ERRORS, SqliteConnection
+from .errors import cannot_open, faults, is_missing_table
 from .guard import LockGuard, LocksLost, inode_of
 from .lock import WriteQueue
 from .open import NO_LAYOUT, layout_of, open_reader, open_writer
@@ -30,10 +30,8 @@ FORK_PAUSE_S = 0.001
 class SqlitePool:
     """The pool. `lock` protects the connection that writes, and opening and closing."""
 
-    def __init__(
-        self, path: Path, driver: Driver, patience_s: float, *, join: bool = True, create: bool = True
-    ) -> None:
-        self.path, self.driver, self.patience_s = path, driver, patience_s
+    def __init__(self, path: Path, patience_s: float, *, join: bool, create: bool) -> None:
+        self.path, self.patience_s = path, patience_s
         self._join, self._create = join, create
         self.lock = threading.RLock()
         # Held while a reader begins, and during a fork.
@@ -55,11 +53,8 @@ class SqlitePool:
         # The `PRAGMA data_version` that was seen last.
         self.seen_version = 0
         self.queue = WriteQueue(self.path, self.patience_s)
-        self.guard = LockGuard(self.path, self.driver.module)
-        self.checkpointer = self._new_checkpointer()
-
-    def _new_checkpointer(self) -> Checkpointer:
-        return Checkpointer(self.driver, self.path, self.guard)
+        self.guard = LockGuard(self.path)
+        self.checkpointer = Checkpointer(self.path, self.guard)
 
     # The writer
 
@@ -88,8 +83,7 @@ class SqlitePool:
         if self.closed:
             raise Closed(f"the store {self.path} was closed; open it again")
         self.guard.before_open()
-        how = {"join": self._join, "create": self._create}
-        connection, self.layout = open_writer(self.driver, self.path, self.queue, **how)
+        connection, self.layout = open_writer(self.path, self.queue, join=self._join, create=self._create)
         self.txn = SqliteKeepingTxn if self.layout.version > LAYOUT else SqliteTxn
         try:
             self._inode = inode_of(self.path)
@@ -109,9 +103,9 @@ class SqlitePool:
 
         A migration renames the tables, so only this error path looks at the layout.
         """
-        if "no such table" not in self.driver.fault(error).text:
+        if not is_missing_table(error):
             return False
-        with self.lock, faults(self.driver, self.path):
+        with self.lock, faults(self.path):
             if self.writer is not None and layout_of(self.writer, self.path) != self.layout:
                 self.disconnect()
             self.open()
@@ -123,7 +117,7 @@ class SqlitePool:
         self.guard.release()
         try:
             connection.close()
-        except self.driver.errors:  # it is in no transaction, and no longer referenced
+        except ERRORS:  # it is in no transaction, and no longer referenced
             pass
 
     # Readers
@@ -139,7 +133,7 @@ class SqlitePool:
             kept = self._readers
             if kept:
                 return kept.pop(), kept
-        return open_reader(self.driver, self.path, self.layout), kept
+        return open_reader(self.path, self.layout), kept
 
     def keep_reader(self, connection: SqliteConnection, kept: list[SqliteConnection]) -> None:
         """Keep an intact reader for the next view."""
@@ -163,14 +157,14 @@ class SqlitePool:
         writer, self.writer = self.writer, None
         readers, self._readers = self._readers, []
         try:
-            with faults(self.driver, self.path):
+            with faults(self.path):
                 for one in readers if writer is None else self._ready_to_close([*readers, writer]):
                     one.close()
         except HoldfastError:
             pass
         self.queue.give()
         self.queue.close()
-        self.checkpointer = self._new_checkpointer()
+        self.checkpointer = Checkpointer(self.path, self.guard)
 
     def _ready_to_close(self, connections: list[SqliteConnection]) -> list[SqliteConnection]:
         """The connections that may be closed, the writer last; the log is emptied if it is the file's own."""

@@ -1,10 +1,11 @@
 """The report of a SQLite store: problems and their fixes, version, settings and sizes."""
 
 import os
+import sqlite3
 from pathlib import Path
 
 from ...core.counting import counted
-from .connection import Driver, SqliteConnection
+from .connection import SqliteConnection
 from .errors import not_writable
 from .notify import SqliteNotifier
 from .open import layout_of
@@ -46,14 +47,13 @@ def complaints(connection: SqliteConnection, path: Path, notifier: SqliteNotifie
     return told
 
 
-def particulars(connection: SqliteConnection, path: Path, driver: Driver) -> dict[str, str]:
+def particulars(connection: SqliteConnection, path: Path) -> dict[str, str]:
     """The version, settings and sizes of a store."""
     pages, page_bytes = connection.value("PRAGMA page_count"), connection.value("PRAGMA page_size")
     return {
         "store": "sqlite",
         "path": str(path),
-        "driver": driver.name,
-        "sqlite": driver.version,
+        "sqlite": sqlite3.sqlite_version,
         "schema": str(layout_of(connection, path).version),
         "size": _megabytes(pages * page_bytes),
         "free inside": _megabytes(connection.value("PRAGMA freelist_count") * page_bytes),

@@ -11,6 +11,7 @@ The file is opened by the first of these. While it is in use there are other fil
 
 import fcntl
 import os
+import sqlite3
 import threading
 import weakref
 from collections.abc import Callable
@@ -46,10 +47,9 @@ from ..contract import (
     only_add,
 )
 from .claim import find_ready
-from .connection import DEFAULT_DRIVER, SqliteConnection
-from .drivers import driver_named
+from .connection import ERRORS, SqliteConnection
 from .errors import faults, is_refusal, translated
-from .guard import UNFENCE, inode_of
+from .guard import OTHERS, UNFENCE, inode_of
 from .lock import NOW, begin
 from .notify import SqliteNotifier
 from .open import is_in_wal, needs_migration
@@ -70,6 +70,11 @@ ADD_JOB = SQL["add_job"]
 PATIENCE_S = 30.0
 # The interval at which a waiting store checks whether another process has written.
 POLL_S = 0.1
+# The connection that `borrow` needs, for the error if it gets another.
+WANTED = (
+    "a sqlite3.Connection, as the store uses Python's own SQLite library: two libraries in one process drop "
+    "each other's locks"
+)
 
 
 class SqliteStore:
@@ -81,18 +86,16 @@ class SqliteStore:
         self,
         path: str | Path,
         *,
-        driver: str = DEFAULT_DRIVER,
         clock: Clock = system_clock,
         patience_s: float = PATIENCE_S,
         join: bool = True,
         create: bool = True,
     ) -> None:
         self.path = _real(path)
-        self._driver = driver_named(driver)
         self._clock = clock
         self._system_clock = clock if isinstance(clock, SystemClock) else None
         self._patience_s = patience_s
-        self._pool = SqlitePool(self.path, self._driver, patience_s, join=join, create=create)
+        self._pool = SqlitePool(self.path, patience_s, join=join, create=create)
         self._in_batch = False
         self._notifier = SqliteNotifier(self.path)
         self._presence = SqlitePresence(self.path)
@@ -148,9 +151,9 @@ class SqliteStore:
         row = (job.id, job.size, int(job.place), job.rank, job.tenant, job.task, rest_of_new(job), data)
         try:
             self._in_turn(self._insert, row, looks=False)
-        except self._driver.errors as error:
-            if not is_refusal(self._driver, error):
-                raise translated(self._driver, error, self.path) from error
+        except ERRORS as error:
+            if not is_refusal(error):
+                raise translated(error, self.path) from error
             return False
         return True
 
@@ -179,14 +182,14 @@ class SqliteStore:
                 return self._attempt(fn)
             except Conflict:
                 continue
-            except self._driver.errors as error:
-                fault = translated(self._driver, error, self.path)
+            except ERRORS as error:
+                fault = translated(error, self.path)
                 if not isinstance(fault, Conflict) and not self._pool.has_new_layout(error, layout):
                     raise fault from error
         raise Contended(f"{self.path}: a batch was done {tries} times, and each time something had changed")
 
     def _repair(self) -> int:
-        with self._pool.lock, faults(self._driver, self.path):
+        with self._pool.lock, faults(self.path):
             return self._attempt(lambda txn: (NOTHING, self._repair_in(txn.connection)))[1]
 
     def _repair_in(self, connection: SqliteConnection) -> int:
@@ -220,7 +223,7 @@ class SqliteStore:
             except BlockingIOError:
                 queue.take()
             has_turn = True
-            for library in guard.others:
+            for library in OTHERS:
                 if library in modules:
                     guard.fence()
             return write(connection, value)
@@ -244,8 +247,8 @@ class SqliteStore:
         try:
             try:
                 execute("BEGIN IMMEDIATE")
-            except self._driver.errors:
-                begin(self._driver, connection, self.path, self._patience_s)
+            except ERRORS:
+                begin(connection, self.path, self._patience_s)
             # Only now, so that a batch that commits later has a later time, in whichever process.
             now_ms = self._clock()
             txn = pool.txn(connection, now_ms, self._presence, None if clock is None else clock.jump)
@@ -267,7 +270,7 @@ class SqliteStore:
                 pool.writer = None
                 try:
                     execute("ROLLBACK")
-                except self._driver.errors:
+                except ERRORS:
                     pass
                 pool.discard(connection)
 
@@ -298,9 +301,9 @@ class SqliteStore:
                     connection.close()
             pool.keep_reader(connection, kept)
             return result
-        except self._driver.errors as error:
+        except ERRORS as error:
             if not pool.has_new_layout(error, layout):
-                raise translated(self._driver, error, self.path) from error
+                raise translated(error, self.path) from error
         finally:
             pool.reading.discard(user)
         return self._view(fn, hint=hint)
@@ -310,17 +313,16 @@ class SqliteStore:
     def borrow(self, connection: Any, fn: Fn[T]) -> T:
         """Call `fn` inside the caller's transaction, which the caller commits or rolls back.
 
-        `connection` must be of the library that this store was opened with, lead to the same file, and
-        be in a transaction; that of `sqlite3` begins one as it does before any INSERT. No process is
-        notified: waiting processes find the commit when they poll.
+        `connection` must be of `sqlite3`, lead to the same file, and be in a transaction, or begin one by
+        itself before an INSERT. No process is notified: waiting processes find the commit when they poll.
         """
-        with faults(self._driver, self.path, borrowed=True):
+        with faults(self.path, borrowed=True):
             lent, layout = self._lent(connection), self._pool.layout
             try:
                 return call_with_repair(
                     lambda: self._nest(lent, fn), lambda: self._repair_in(lent), self.path
                 )
-            except self._driver.errors as error:
+            except ERRORS as error:
                 if not self._pool.has_new_layout(error, layout):
                     raise
                 lent = self._lent(connection)
@@ -342,14 +344,14 @@ class SqliteStore:
         return result
 
     def _lent(self, given: Any) -> SqliteConnection:
-        """The driver's connection of a caller's, in a transaction; `BadInput` if it cannot be used."""
-        library_s = driver_of(given)
-        if library_s is None:
+        """The `sqlite3` connection of a caller's, in a transaction; `BadInput` if it cannot be used."""
+        found = driver_of(given)
+        if found is None:
             # A connection of Django that has not been used yet.
             raise BadInput("connection", "not in a transaction", needed="in one: with transaction.atomic()")
-        connection = self._driver.wrap(library_s)
-        if connection is None:
-            raise BadInput("connection", kind_of(given), needed=self._driver.wanted)
+        if not isinstance(found, sqlite3.Connection):
+            raise BadInput("connection", kind_of(given), needed=WANTED)
+        connection = SqliteConnection(found)
         name = connection.value("SELECT CAST(file AS BLOB) FROM pragma_database_list WHERE name = 'main'")
         if not name or inode_of(Path(os.fsdecode(name))) != inode_of(self.path) or not self.path.exists():
             shown = os.fsdecode(name or b"") or "in memory"
@@ -357,7 +359,7 @@ class SqliteStore:
         if self._pool.writer is None:
             self._open_beside(connection)
         self._pool.guard.check()
-        self._driver.begin_as_library(library_s)
+        connection.begin_as_library()
         if not connection.in_transaction:
             way = "with transaction.atomic()" if is_of(given, "django") else "BEGIN IMMEDIATE first"
             raise BadInput("connection", "not in a transaction", needed=f"in one: {way}")
@@ -414,7 +416,7 @@ class SqliteStore:
             # During a transaction of our own no other connection can commit.
             if self._in_batch:
                 return False
-            with faults(self._driver, self.path):
+            with faults(self.path):
                 connection, before = pool.open(), pool.seen_version
                 # Here, because a store that is being closed does not come to this line.
                 self._presence.keep()
@@ -435,13 +437,13 @@ class SqliteStore:
 
     def appear(self, name: str) -> bool:
         """Announce a name to the other stores of the file, which is opened first: it may not exist."""
-        with self._pool.lock, faults(self._driver, self.path):
+        with self._pool.lock, faults(self.path):
             self._pool.open()
         return self._presence.appear(name)
 
     def report(self) -> StoreReport:
         """Facts and problems of the store; raises an error if it cannot be opened."""
-        facts = self._view(lambda view: particulars(view.connection, self.path, self._driver))
+        facts = self._view(lambda view: particulars(view.connection, self.path))
         try:
             found = self._view(lambda view: complaints(view.connection, self.path, self._notifier))
         except HoldfastError as error:

@@ -13,9 +13,9 @@ from pathlib import Path
 from sys import modules
 
 from ...core.errors import HoldfastError
-from .connection import Driver, SqliteConnection
+from .connection import SqliteConnection
 from .errors import faults
-from .guard import LockGuard
+from .guard import OTHERS, LockGuard
 from .lock import WriteQueue, begin
 from .open import PAGE_BYTES, open_reader
 
@@ -34,8 +34,8 @@ PATIENCE_S = 5.0
 class Checkpointer:
     """Counts the pages written, and copies the log in a thread when it is large enough."""
 
-    def __init__(self, driver: Driver, path: Path, guard: LockGuard) -> None:
-        self._driver, self._path, self._guard = driver, path, guard
+    def __init__(self, path: Path, guard: LockGuard) -> None:
+        self._path, self._guard = path, guard
         self._pages = 0
         # Held by a thread that copies. After `stop` none begins.
         self._copying = threading.Lock()
@@ -64,7 +64,7 @@ class Checkpointer:
             if self._is_stopped:
                 return
             try:
-                with faults(self._driver, self._path):
+                with faults(self._path):
                     self._copy()
             except HoldfastError:
                 # The next commit has the same error, and a caller to raise it to.
@@ -82,16 +82,16 @@ class Checkpointer:
             queue.close()
 
     def _open(self) -> SqliteConnection:
-        connection = open_reader(self._driver, self._path)
+        connection = open_reader(self._path)
         connection.rows("PRAGMA query_only = 0")
         return connection
 
     def _copy_with(self, holder: SqliteConnection, connection: SqliteConnection) -> None:
         try:
-            for library in self._guard.others:
+            for library in OTHERS:
                 if library in modules:
                     self._guard.fence()
-            begin(self._driver, holder, self._path, PATIENCE_S)
+            begin(holder, self._path, PATIENCE_S)
             # A log that does not belong to the file must not be copied into it.
             self._guard.check()
             connection.rows("PRAGMA wal_checkpoint(PASSIVE)")
