@@ -14,16 +14,15 @@ from holdfast.store import contract
 ROOT = Path(__file__).parents[2]
 PACKAGE = "src/holdfast/"
 PAGE = (ROOT / "docs/add-and-finish.md").read_text()
-MOST = 15
+MOST = 16
 STORES = {"memory": "", "sqlite": "", "postgres": "postgres_url", "redis": "redis_url"}
 # What files on the way use, and what neither decides nor writes anything by itself: records, ids, the clock,
 # pools and drivers, how values are written down.
 USED = re.compile(
     r"queue/(base|lease|timers)|engine/(done|sysid)|engine/batch/(counters|new_jobs)|engine/commands/adding"
     r"|core/(ids|job|rank|commands|outcome|answering)|store/common/\w+"
-    r"|store/sqlite/(pool|reads|connection|guard|wal|notify|statements|lock)|store/memory/\w+|store/(contract|fairness)"
-    r"|store/postgres/(locks|reads|pool|connection|counts|notify|statements|starts|fairness)"
-    r"|store/redis/(rows|seen|keys|connection|reads)"
+    r"|store/sqlite/(pool|reads|connection|guard|wal|notify|statements|lock)|store/memory/\w+|store/contract"
+    r"|store/postgres/(pool|connection|notify|statements|starts)|store/redis/(txn|rows|seen|keys|connection)"
 )
 
 
@@ -32,8 +31,9 @@ def files_of(heading, store):
     part = re.search(rf"## `{heading}.*?(?=\n## |\Z)", PAGE, re.DOTALL)
     assert part is not None
     items = re.findall(r"^\d+\. `([\w/]+\.py)`", part.group(), re.MULTILINE)
-    extra = {"postgres": ["store/postgres/changes.py"], "redis": ["store/redis/plan.py"]}.get(store, [])
-    return [name.replace("STORE", store) for name in items] + extra
+    # The last item names a file of each store.
+    last = re.findall(rf"`(store/{store}/\w+\.py)`", part.group())
+    return [name.replace("STORE", store) for name in items] + last
 
 
 class Follower:

@@ -79,22 +79,28 @@ def changes_of_adds(
     commands: Sequence[Any], source: IdSource, held: OwnSysid | None, slots: range, now_ms: int
 ) -> tuple[Changes, list[list[int]]] | None:
     """What plain adds write, and the ids for each; None if the sysid must be leased or renewed first."""
-    groups: Sequence[NewJobs]
     command, *others = commands
     if held is None:
         return None
-    if len(command.jobs) == 1 and not (others or command.more or command.ids):
-        # Most adds. Groups of similar jobs would be a third of the work.
-        (new,), tick = command.jobs, source.tick_within(held, now_ms)
-        if tick is None:
-            return None
-        job_id = ids.pack(tick, held.number, slots[tick % len(slots)])
-        job = creating.create(new, job_id=job_id, now_ms=now_ms)
-        groups, replies = (NewJobs(job, ((job_id, new.data),), is_fresh=True),), [[job_id]]
-        counts = {_count_key(job.tenant, job.task, job.place, State.QUEUED): 1}
-        return Changes(added=groups, counts=counts, wake=JOBS), replies
+    if len(command.jobs) != 1 or others or command.more or command.ids:
+        return _changes_of_groups(commands, source, held, slots, now_ms)
+    # Most adds. Groups of similar jobs would be a third of the work.
+    (new,), tick = command.jobs, source.tick_within(held, now_ms)
+    if tick is None:
+        return None
+    job_id = ids.pack(tick, held.number, slots[tick % len(slots)])
+    job = creating.create(new, job_id=job_id, now_ms=now_ms)
+    counts = {_count_key(job.tenant, job.task, job.place, State.QUEUED): 1}
+    groups = (NewJobs(job, ((job_id, new.data),), is_fresh=True),)
+    return Changes(added=groups, counts=counts, wake=JOBS), [[job_id]]
+
+
+def _changes_of_groups(
+    commands: Sequence[Any], source: IdSource, held: OwnSysid, slots: range, now_ms: int
+) -> tuple[Changes, list[list[int]]] | None:
+    """The same for many jobs, in groups of similar ones."""
     new_jobs, width = NewJobGroups(), len(slots)
-    replies = []
+    replies: list[list[int]] = []
     for command in commands:
         # Reserved ids may be those of jobs that the same command has added before.
         made, is_fresh = list(command.ids), not command.ids
@@ -113,7 +119,8 @@ def changes_of_adds(
                 made += ids.pack_all(ticks, held.number, slots)
             new_jobs.add_more(list(zip(made[len(command.jobs) :], command.more, strict=True)))
         replies += (made,)
-    groups, counts = new_jobs.take(), {}
+    groups = new_jobs.take()
+    counts: dict[CountKey, int] = {}
     for group in groups:
         job = group.template
         key = _count_key(job.tenant, job.task, job.place, State.QUEUED)

@@ -9,7 +9,8 @@ open          creates and migrates a schema  pool      the connections of a proc
 url           the address and its options    tries     what is tried again, and how long
 changes       `Changes` as one call          statements  SQL from the files in sql/
 locks         advisory locks, in order       starts    index scans that skip dead entries
-fairness      which task is next             counts    folds differences into sums
+ready_pairs   which tasks have READY jobs    counts    folds differences into sums
+lease         a claim of plain jobs          settle    what became of a commit without a reply
 borrow        a caller's connection          presence  which processes are alive
 repair        sets damaged records aside     sql/, migrations/  its statements and tables
 """
