@@ -21,6 +21,7 @@ import psycopg
 
 from ...core.damage import UNREADABLE
 from ...core.errors import BadInput, Conflict, StoreError, Unsettled
+from ...core.job import MISSING
 from ...core.kinds import PAUSE
 from ...core.layout import Layout, unreadable_newer
 from ..common.clock import Clock, monotonic_s
@@ -227,6 +228,12 @@ class PostgresStore:
         try:
             ((refused, *reply),) = connection.rows(self._writing["lease_jobs"], values)
             leased.extend(leased_of(*reply))
+        except UNREADABLE:
+            # They are leased all the same. The engine releases jobs without data, and runs a batch.
+            self._give_lost(connection)
+            self._repair()
+            leased.extend([(job, MISSING) for job, _ in self._find_leased(connection, values)])
+            return True
         except psycopg.Error as error:
             if not is_lost(error):
                 connection.roll_back()
