@@ -74,8 +74,8 @@ FULL = Job(
     traceparent="00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
 )
 FULL_TEXT = (
-    '{"id":1,"task":"t","tenant":"n","place":4,"rank":2,"version":3,"priority":4,"created_at":5,"run_at":6,'
-    '"scheduled_at":7,"started_at":8,"finished_at":9,"expires_at":10,"owner":11,"lease_until":12,"claim":13,'
+    '{"id":1,"place":4,"rank":2,"version":3,"owner":11,"lease_until":12,"claim":13,"started_at":8,'
+    '"task":"t","tenant":"n","priority":4,"created_at":5,"run_at":6,"scheduled_at":7,"finished_at":9,"expires_at":10,'
     '"attempts":14,"max_attempts":15,"losses":16,"crowd_limit":4,"max_losses":17,'
     '"backoff":{"first_ms":18,"most_ms":19,"jitter":0.5},"timeout_ms":20,"retry_after":"+1 DAY",'
     '"lapsed":true,'
