@@ -12,6 +12,7 @@ claims (`claim_hint`). Everything is idempotent and works in bounded batches by 
 from collections.abc import Iterator
 
 from ..core import bounds, rules
+from ..core.bounds import UPKEEP_JOBS
 from ..core.job import Job, Place
 from ..core.jump import Overdue, extend_lease, purged_before
 from . import history
@@ -31,18 +32,18 @@ def promote(batch: Batch) -> None:
     moments = txn.moments()
     # First: an expired job must not become due.
     if is_due(moments.expiring, now_ms):
-        for job in _unchanged(batch, txn.expiring(now_ms, bounds.UPKEEP_JOBS)):
+        for job in _unchanged(batch, txn.expiring(now_ms, UPKEEP_JOBS)):
             chores.lose(batch, rules.expire(job, now_ms=now_ms))
     if is_due(moments.scheduled, now_ms):
-        for job in _unchanged(batch, txn.first(Place.SCHEDULED, now_ms, bounds.UPKEEP_JOBS)):
+        for job in _unchanged(batch, txn.first(Place.SCHEDULED, now_ms, UPKEEP_JOBS)):
             # A damaged job may have a task that no worker knows.
             is_damaged = job.damaged is not None
             batch.put(rules.fail_damaged(job, now_ms=now_ms) if is_damaged else rules.promote(job))
     if is_due(moments.running, now_ms):
-        for job in _unchanged(batch, txn.first(Place.RUNNING, now_ms, bounds.UPKEEP_JOBS)):
+        for job in _unchanged(batch, txn.first(Place.RUNNING, now_ms, UPKEEP_JOBS)):
             _end_lease(batch, job)
     if is_due(moments.domains, now_ms):
-        batch.domains.load(due_domains(txn, bounds.UPKEEP_JOBS))
+        batch.domains.load(due_domains(txn, UPKEEP_JOBS))
 
 
 def _end_lease(batch: Batch, job: Job) -> None:
@@ -67,9 +68,9 @@ def rest(batch: Batch) -> int:
     busy = chores.go_on(batch)
     workers.remove_dead(batch)
     history.record(batch)
-    busy = batch.holders.lapse(bounds.UPKEEP_JOBS) == bounds.UPKEEP_JOBS or busy
+    busy = batch.holders.lapse(UPKEEP_JOBS) == UPKEEP_JOBS or busy
     gone = _purge(batch)
-    if busy or gone == bounds.UPKEEP_JOBS:
+    if busy or gone == UPKEEP_JOBS:
         return batch.now_ms
     pause_ms = bounds.UPKEEP_PERIOD_MS if gone or batch.outbox else _quiet_ms(batch)
     return min(again or batch.now_ms + pause_ms, batch.now_ms + pause_ms)
@@ -78,7 +79,7 @@ def rest(batch: Batch) -> int:
 def _purge(batch: Batch) -> int:
     """Delete archived jobs after their retention, unless the clock may have been set ahead; their number."""
     now_ms, retention_ms = batch.now_ms, batch.retention_ms
-    old = batch.txn.ended(now_ms - retention_ms, tenant=None, limit=bounds.UPKEEP_JOBS)
+    old = batch.txn.ended(now_ms - retention_ms, tenant=None, limit=UPKEEP_JOBS)
     if not old:
         return 0
     # The time in a damaged record may be lost; the store has the job in order nevertheless.

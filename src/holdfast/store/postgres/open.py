@@ -20,8 +20,14 @@ OLDEST = 140_000
 
 _SERVER = """SELECT current_setting('server_version_num')::int, current_setting('server_encoding'),
 pg_is_in_recovery()"""
-_TABLES = """SELECT count(*) FROM pg_class JOIN pg_namespace ON pg_namespace.oid = relnamespace
+_TABLES = """SELECT {what} FROM pg_class JOIN pg_namespace ON pg_namespace.oid = relnamespace
 WHERE nspname = %s AND relkind IN ('r', 'p')"""
+_TABLES_COUNT = _TABLES.format(what="count(*)")
+# The table `version`, and two that hardly any application has.
+_OURS = _TABLES.format(
+    what="""count(*) FILTER (WHERE relname = 'version'),
+    count(*) FILTER (WHERE relname IN ('count_changes', 'data_apart'))"""
+)
 _SCHEMA = "SELECT count(*) FROM pg_namespace WHERE nspname = %s"
 
 
@@ -34,12 +40,13 @@ _WRITTEN = ("jobs", "data_apart", "results", "archive", "rows", "counts", "count
 
 def layout_of(connection: PostgresConnection, schema: str) -> Layout:
     """The layout of our tables in a schema; `NO_LAYOUT`: there are none."""
-    # From the catalogue: `to_regclass` may use a cache from before we waited for the lock.
     where = f"the schema {schema}"
-    if not connection.value(_TABLES + " AND relname = 'version'", (schema,)):
-        # By names that hardly any application has.
-        if connection.value(_TABLES + " AND relname IN ('count_changes', 'data_apart')", (schema,)) == 2:
-            raise missing_version(where, "version")
+    # From the catalogue: `to_regclass` may use a cache from before we waited for the lock. In one statement:
+    # another process may be creating the schema.
+    ((has_version, others),) = connection.rows(_OURS, (schema,))
+    if not has_version and others == 2:
+        raise missing_version(where, "version")
+    if not has_version:
         return NO_LAYOUT
     return layout_in(connection.rows(f'SELECT * FROM "{schema}".version ORDER BY 1 DESC'), where, "version")
 
@@ -114,7 +121,7 @@ def _stop_writers(connection: PostgresConnection, schema: str) -> None:
 def _begin_schema(connection: PostgresConnection, address: PostgresAddress) -> None:
     if not connection.value(_SCHEMA, (address.schema,)):
         connection.execute(f'CREATE SCHEMA "{address.schema}"')
-    elif tables := connection.value(_TABLES, (address.schema,)):
+    elif tables := connection.value(_TABLES_COUNT, (address.schema,)):
         raise StoreError(
             f"{address.shown}: the schema {address.schema} holds "
             f"{counted(tables, 'table')} of another program; give the store its own schema: ?schema=NAME"

@@ -213,11 +213,11 @@ class PostgresStore:
 
     def lease(self, query: ClaimQuery, leased: list[Leased]) -> bool:
         """Claim plain jobs in one message, if nothing else has to be decided."""
-        values = values_of(query, pause_lock=self._pause_lock, token=random.getrandbits(63))
         if self._slow_leases >= SLOW_WALKS or self.starts:
             # A batch finds out where index scans start that are slow because of dead entries.
             self._slow_leases = 0
             return False
+        values = values_of(query, pause_lock=self._pause_lock, token=random.getrandbits(63))
         if values is None or self.pool.pooled or self._layout.version > LAYOUT:
             return False
         try:
@@ -228,19 +228,13 @@ class PostgresStore:
         try:
             ((refused, *reply),) = connection.rows(self._writing["lease_jobs"], values)
             leased.extend(leased_of(*reply))
-        except UNREADABLE:
-            # They are leased all the same. The engine releases jobs without data, and runs a batch.
-            self._give_lost(connection)
-            self._repair()
-            leased.extend([(job, MISSING) for job, _ in self._find_leased(connection, values)])
-            return True
-        except psycopg.Error as error:
-            if not is_lost(error):
+        except (psycopg.Error, *UNREADABLE) as error:
+            if isinstance(error, psycopg.Error) and not is_lost(error):
                 connection.roll_back()
                 self.pool.give(connection)
                 return False
             self._give_lost(connection)
-            leased.extend(self._find_leased(connection, values))
+            leased.extend(self._find_leased(connection, values, damaged=not isinstance(error, psycopg.Error)))
             return True
         except BaseException:
             # An interrupt: what was leased is for the caller to release.
@@ -255,14 +249,20 @@ class PostgresStore:
             self._wrote(2, NO_WAKE)
         return not refused
 
-    def _find_leased(self, lost: OwnConnection, values: dict[str, Any]) -> list[Leased]:
-        """What was leased by a statement that got no reply."""
+    def _find_leased(
+        self, lost: OwnConnection, values: dict[str, Any], *, damaged: bool = False
+    ) -> list[Leased]:
+        """What was leased by a statement that got no reply, or one with a damaged job."""
 
         def find(connection: OwnConnection) -> list[Leased]:
             (found,) = connection.rows(self._reading["leased_jobs"], values)
             return leased_of(*found)
 
-        return self._asked_until_known(lost, find)
+        if damaged:
+            self._repair()
+        leased: list[Leased] = self._asked_until_known(lost, find)
+        # The engine releases jobs without data, and a batch decides about them.
+        return [(job, MISSING) for job, _ in leased] if damaged else leased
 
     def _give_lost(self, connection: OwnConnection) -> None:
         """Close a connection whose last statement got no reply."""
