@@ -60,22 +60,6 @@ def test_a_plain_commit_adds_a_job_with_data_and_count(plain: Store, data: Body)
     assert ids(claim(plain)) == [64]
 
 
-@pytest.mark.parametrize("left", ["swapped", "removed", "archived"])
-def test_a_plain_commit_writes_an_add_beside_an_answer(plain: Store, left: str) -> None:
-    """A worker's answer and another thread's add often share a commit."""
-    (job,) = add(plain, a_job(1))
-    new, after = a_job(2), following(job, reason="again") if left == "swapped" else job
-    if left == "archived":
-        after = ended(job)
-    added = fresh(new)
-    counts = dict(added.counts) if left == "swapped" else {}
-
-    assert plain.commit(Changes(added=added.added, counts=counts, wake=JOBS, **{left: [after]}))  # type: ignore[arg-type]
-
-    wanted = {2: new, 1: after} if left == "swapped" else {2: new}
-    assert live(plain, 1, 2) == wanted
-
-
 @pytest.mark.parametrize(
     "fields", [{"mock": True}, {"expires_at": NOW_MS + 5_000}, {"schedule": "nightly"}, {"priority": 9}]
 )
