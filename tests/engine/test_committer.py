@@ -11,11 +11,12 @@ import pytest
 
 import holdfast
 from holdfast.core import commands as c
-from holdfast.core.errors import StoreError
+from holdfast.core.errors import StoreError, Unsettled
 from holdfast.engine import joblog, ticket
 from holdfast.engine.committer import Committer
 from holdfast.engine.engine import Engine
 from holdfast.engine.ticket import Ticket
+from holdfast.queue.queue import Queue
 from holdfast.store.common.clock import SystemClock, monotonic_s
 from holdfast.store.memory.store import MemoryStore
 from tests.queue_suite.tools import until
@@ -169,3 +170,56 @@ def test_a_claim_that_is_cancelled_as_the_queue_closes_is_given_back(tmp_path):
     asyncio.run(run())
     with holdfast.connect(tmp_path / "jobs.db") as queue:
         assert queue.next(["work"]) is not None
+
+
+class Slow(MemoryStore):
+    """A store whose next plain claim takes long, or ends with an error although it was made."""
+
+    late_s = 0.0
+    error: Exception | None = None
+
+    def lease(self, query, leased):
+        """Claim jobs, and then what was asked for."""
+        is_done = super().lease(query, leased)
+        late_s, error, self.late_s, self.error = self.late_s, self.error, 0.0, None
+        time.sleep(late_s)
+        if error is not None:
+            raise error
+        return is_done
+
+
+@pytest.fixture
+def slow():
+    """A queue on such a store, which has a job and claims plainly."""
+    store = Slow()
+    queue = Queue(lambda: store, url="slow")
+    with queue:
+        queue.add("work")
+        for _ in range(2):
+            job = queue.next()
+            assert job is not None
+            job.release()
+        yield queue, store
+
+
+def test_a_plain_claim_whose_lease_is_nearly_over_is_made_again(slow):
+    """The job would run beside another caller's."""
+    queue, store = slow
+    store.late_s = 0.3
+
+    job = queue.next(lease=0.5, renew=False)
+
+    found = queue.get(job.id)
+    assert found.lease_until > store.now_ms() + 300
+    assert found.claim == 4
+
+
+def test_jobs_of_a_claim_that_may_have_been_made_are_released(slow):
+    """Their lease may be long, and they have not run."""
+    queue, store = slow
+    store.error = Unsettled("the replicas do not have it")
+
+    with pytest.raises(Unsettled):
+        queue.next(lease=3600)
+
+    until(lambda: queue.counts()["work"] == {"QUEUED": 1})

@@ -10,6 +10,8 @@ from holdfast.core.errors import Unsettled
 from holdfast.core.kinds import SETTING
 from holdfast.store.contract import JOBS, Changes, Leased, NewJobs, Store, leased_all
 from holdfast.store.postgres.connection import OwnConnection
+from holdfast.store.postgres.reads import PostgresReads
+from holdfast.store.postgres.settle import settle
 from holdfast.store.postgres.store import PostgresStore
 from holdfast.testing.stores.making import a_job, a_query, add, commit, ended, ids, live, tally
 
@@ -79,14 +81,13 @@ def test_an_add_without_a_reply_whose_job_has_ended_is_not_made_again(store, los
     if retention_ms is not None:
         commit(store, rows={(SETTING, "retention_ms"): str(retention_ms).encode()})
     lose(LOST, sent=True)
-    settle = store._commit_again
 
     def after_its_end(*args: Any, **how: Any) -> bool:
         removed = {"removed": [a_job(1)]} if retention_ms == 0 else {"archived": [ended(a_job(1))]}
         commit(store, **removed)
         return bool(settle(*args, **how))
 
-    monkeypatch.setattr(store, "_commit_again", after_its_end)
+    monkeypatch.setattr("holdfast.store.postgres.store.settle", after_its_end)
 
     if retention_ms is None:
         assert store.commit(fresh(a_job(1)))
@@ -170,3 +171,34 @@ def test_behind_a_pooler_plain_commits_are_transactions(store, postgres_url):
         pooled.close()
 
     assert sorted(live(store, 1, 2, 3)) == [1, 2, 3]
+
+
+def test_an_add_that_is_repeated_does_not_settle_one_beside_it(store):
+    """Its job is there already; that of the other was lost with the reply."""
+    add(store, a_job(1))
+    groups = [NewJobs(a_job(1), [(1, "{}")]), NewJobs(a_job(2), [(2, "{}")], is_fresh=True)]
+    changes = Changes(added=groups, counts=tally([a_job(1), a_job(2)]), wake=JOBS)
+    sent: list[Any] = []
+
+    def refuse(statements: list[Any]) -> bool:
+        sent.append(statements)
+        return False
+
+    with store.pool.connection() as connection:
+        view = PostgresReads(connection, store._reading, 0, schema=store._schema, starts=store.starts)
+        settled = settle(view, changes, refuse, for_s=0.0, is_over=True, shown="here")
+
+    assert len(sent) == 1
+    assert not settled
+
+
+def test_a_claim_that_waited_long_for_a_connection_is_left_to_a_batch(store, monkeypatch):
+    """Its lease would have begun long before."""
+    add(store, a_job(1))
+    leased: list[Leased] = []
+    monkeypatch.setattr("holdfast.store.postgres.store.LATE_S", -1.0)
+
+    assert not store.lease(a_query(limit=1), leased)
+
+    assert not leased
+    assert live(store, 1) == {1: a_job(1)}

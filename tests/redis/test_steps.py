@@ -263,3 +263,15 @@ def test_a_forked_process_does_not_take_its_parents_commits_for_its_own(store):
     os.waitpid(child, 0)
 
     assert all_ids(store) == [1, 2, 3, 4]
+
+
+def test_a_plain_claim_after_an_outage_is_left_to_a_batch(store, monkeypatch):
+    """Its lease would have begun before the outage."""
+    add(store, a_job(1))
+    leased: list[Leased] = []
+    monkeypatch.setattr("holdfast.store.redis.store.LATE_S", -1.0)
+
+    assert not store.lease(a_query(limit=1), leased)
+
+    assert not leased
+    assert live(store, 1) == {1: a_job(1)}

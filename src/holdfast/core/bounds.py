@@ -158,6 +158,8 @@ LARGE_READS = 2
 
 # How much one round of upkeep does in a transaction, before other writers get their turn.
 UPKEEP_JOBS = 500
+# How old the time of a plain claim may be when it is sent.
+LATE_S = 1.0
 # How often a process that claims runs the rest of upkeep while jobs come and go.
 UPKEEP_PERIOD_MS = 10_000
 

@@ -110,6 +110,7 @@ class Committer(Submitter):
             reply, is_committed = done.replies[0], True
         except Exception as error:
             reply = error
+            self._release_unsettled(error, done)
         except BaseException:
             # If the claim was not committed, another caller may have claimed the job since, under the same
             # number: `lease_until` in the release tells the two claims apart.
@@ -137,6 +138,7 @@ class Committer(Submitter):
         try:
             self.engine.execute([ticket.command for ticket in tickets], done)
         except Exception as error:
+            self._release_unsettled(error, done)
             if len(tickets) == 1 or isinstance(error, StoreError):
                 self._answer([(ticket, error) for ticket in tickets])
             else:
@@ -175,6 +177,15 @@ class Committer(Submitter):
 
     def _is_diverted(self, ticket: Ticket, reply: Any) -> bool:
         return isinstance(reply, Exception) and self._divert is not None and self._divert(ticket, reply)
+
+    def _release_unsettled(self, error: Exception, done: Done) -> None:
+        """Release jobs of a claim that may have been committed; the caller gets the error.
+
+        Not those without a lease: these releases could be for another caller's claim of the same number.
+        """
+        for claimed in done.replies if isinstance(error, Unsettled) else ():
+            if isinstance(claimed, list):
+                self._release([one for one in claimed if isinstance(one, c.Claimed) and one.job.lease_until])
 
     def _release(self, claimed: Any) -> None:
         if isinstance(claimed, list) and claimed and isinstance(claimed[0], c.Claimed):

@@ -136,18 +136,19 @@ class Engine:
             return False
         query = plain.query_of(command, owner=command.owner or held.number, now_ms=now_ms)
         leased: list[Leased] = []
+        sent_s = monotonic_s()
         try:
             if not self.store.lease(query, leased) or not leased:
                 return False
         finally:
             # Also after an interrupt.
             done.replies = [plain.reply_of(leased, query)]
-        if not plain.are_plain(leased, published):
+        is_late = (monotonic_s() - sent_s) * 2_000 > query.lease_ms
+        if is_late or not plain.are_plain(leased, published):
             # Rare, and probably so for the next jobs too.
             self._leases_from_ms = now_ms + FRESH_MS
-            releases = plain.releases(done.replies[0])
+            self._run_batch(plain.releases(done.replies[0]), Done())
             done.reset()
-            self._run_batch(releases, Done())
             return False
         done.now_ms = now_ms
         return True

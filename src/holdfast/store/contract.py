@@ -479,7 +479,8 @@ class Store(Protocol):
         counts of `counts_of_lease`. Missing data is `MISSING`. False: nothing was leased, because something
         else must be decided: the store has a notice or a pause, something is due by `query.now_ms`
         (`ReadTxn.moments`), or one of the jobs does not start plainly (`core.job.plain_lease_ms`). A store
-        may return False at any time. The jobs have at most CLAIM_BYTES of data, or there is one.
+        may return False at any time, and does so if it cannot send the query within `bounds.LATE_S`, as the
+        lease would have begun long before. The jobs have at most CLAIM_BYTES of data, or there is one.
 
         `leased` is filled before the commit, or as soon as that is known: after an interrupt it has what may
         have been leased, which the caller then releases.

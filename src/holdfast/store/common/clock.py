@@ -1,5 +1,6 @@
 """The only module that reads a clock. All others get the time as an argument."""
 
+import sys
 import time
 from collections.abc import Callable
 
@@ -16,6 +17,11 @@ SLEWED_MS = 2_000
 
 # For time-outs; never stored.
 monotonic_s = time.monotonic
+
+
+def elapsed_s() -> float:
+    """A clock that is never set, and goes on while the machine sleeps where the system has such a one."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME) if sys.platform == "linux" else time.monotonic()
 
 
 class SystemClock:

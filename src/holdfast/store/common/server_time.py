@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from ...core.errors import Unavailable
-from .clock import Clock, monotonic_s
+from .clock import Clock, elapsed_s
 
 # How long the time is estimated from the last reading.
 TRUSTED_S = 30.0
@@ -17,12 +17,12 @@ class Time:
 
     def __init__(self, clock: Clock | None, trusted_s: float = TRUSTED_S) -> None:
         self._clock, self._trusted_s = clock, trusted_s
-        # The last reading of the server's clock, and our monotonic time of it.
+        # The last reading of the server's clock, and our elapsed time of it.
         self._reading: tuple[int, float] | None = None
 
     def note(self, now_ms: int) -> None:
         """Remember a reading of the server's clock that was made just now."""
-        self._reading = (now_ms, monotonic_s())
+        self._reading = (now_ms, elapsed_s())
 
     def now_ms(self, ask: Ask) -> int:
         """The time; while the server is unavailable, an estimate from the last reading."""
@@ -39,7 +39,7 @@ class Time:
             if reading is None:
                 raise
         assert reading is not None
-        return reading[0] + int((monotonic_s() - reading[1]) * 1000)
+        return reading[0] + int((elapsed_s() - reading[1]) * 1000)
 
     def estimated(self) -> int | None:
         """The time estimated from the last reading, or None if that is too old."""
@@ -47,7 +47,7 @@ class Time:
             return self._clock()
         if (reading := self._reading) is None:
             return None
-        passed_s = monotonic_s() - reading[1]
+        passed_s = elapsed_s() - reading[1]
         return reading[0] + int(passed_s * 1000) if passed_s <= self._trusted_s else None
 
     def caught_up(self, at_ms: int, ask: Ask) -> bool:

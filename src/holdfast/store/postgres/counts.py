@@ -7,6 +7,7 @@ import psycopg
 
 from ...core.bounds import MINUTE_MS
 from ...core.errors import Conflict, HoldfastError
+from ..common.clock import Clock
 from .connection import OwnConnection
 from .pool import Pool
 
@@ -24,12 +25,13 @@ class Folding:
         # Random, so that of many short-lived processes some do it too.
         self.appended = random.randrange(FOLD_ROWS)
 
-    def fold(self, now_ms: int) -> None:
+    def fold(self, clock: Clock) -> None:
         """Sum up the counts, unless another process is doing it."""
         self.appended = 0
         try:
+            before_ms = clock() - MARKS_KEPT_MS
             with self._pool.connection() as connection:
-                self._run(connection, "fold_counts", (now_ms - MARKS_KEPT_MS,))
+                self._run(connection, "fold_counts", (before_ms,))
         except (psycopg.Error, HoldfastError, Conflict):
             # The next call does it.
             pass

@@ -32,14 +32,18 @@ def settle(
     `send` sends plain statements, and returns False if they are refused. `for_s`: how long ago the changes
     were sent; `is_over`: their session has ended, so that they do not arrive any more.
     """
-    added = [id for group in changes.added for id, _ in group.rows]
+    added = {id for group in changes.added for id, _ in group.rows}
+    # Only these changes can have added them. The others may be those of an earlier add that is repeated.
+    fresh = {id for group in changes.added if group.is_fresh for id, _ in group.rows}
     after = {job.id: job for job in (*changes.swapped, *changes.archived)}
     before = {id: job.version - 1 for id, job in after.items()}
     before |= {job.id: job.version for job in changes.removed}
 
     def is_done() -> bool:
+        if not before and fresh:
+            return bool(view.load(fresh) or view.archived(fresh))
         if not before:
-            return bool(view.load(added) or view.archived(added))
+            return added <= view.load(added).keys() | view.archived(added).keys()
         there = view.load(after) | view.archived(after)
         return bool(after) and all(there.get(id) == job for id, job in after.items())
 

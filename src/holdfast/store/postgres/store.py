@@ -15,10 +15,12 @@ import random
 import threading
 from collections.abc import Callable
 from contextlib import closing, suppress
+from functools import partial
 from typing import Any, TypeVar
 
 import psycopg
 
+from ...core.bounds import LATE_S
 from ...core.damage import UNREADABLE
 from ...core.errors import BadInput, Conflict, StoreError, Unsettled
 from ...core.job import MISSING
@@ -173,10 +175,7 @@ class PostgresStore:
         else:
             self.pool.give(connection)
             return True
-        is_over = bool(connection.session[1])
-        return self._asked_until_known(
-            connection, lambda own: self._commit_again(own, changes, sent_s, is_over=is_over)
-        )
+        return self._asked_until_known(connection, self._resend(changes, sent_s, connection))
 
     def _write(self, connection: OwnConnection, statements: list[Parameters], *, plain: bool) -> None:
         """Send all statements in one message: a transaction of their own, or the end of one."""
@@ -192,24 +191,31 @@ class PostgresStore:
             texts.append(connection.written(sql, [parameters[name] for name in names]) + ";")
         connection.execute(f"{''.join(texts)}COMMIT")
 
-    def _commit_again(
-        self, connection: OwnConnection, changes: Changes, sent_s: float, *, is_over: bool
-    ) -> bool:
-        """Settle a commit that got no reply; see `settle`."""
-        view = PostgresReads(connection, self._reading, 0, schema=self._schema, starts=self.starts)
+    def _resend(
+        self, changes: Changes, sent_s: float, lost: OwnConnection
+    ) -> Callable[[OwnConnection], bool]:
+        """What settles a commit that got no reply; see `settle`."""
+        is_over = bool(lost.session[1])
 
-        def send(statements: list[Parameters]) -> bool:
+        def ask(connection: OwnConnection) -> bool:
+            view = PostgresReads(connection, self._reading, 0, schema=self._schema, starts=self.starts)
+            for_s, shown = monotonic_s() - sent_s, self.address.shown
+            return settle(view, changes, partial(send, connection), for_s=for_s, is_over=is_over, shown=shown)
+
+        def send(connection: OwnConnection, statements: list[Parameters]) -> bool:
+            nonlocal is_over
             try:
                 self._write(connection, statements, plain=True)
             except psycopg.Error as error:
                 if is_lost(error):
+                    # What was sent again may still arrive.
+                    is_over = False
                     raise
                 connection.roll_back()
                 return False
             return True
 
-        for_s, shown = monotonic_s() - sent_s, self.address.shown
-        return settle(view, changes, send, for_s=for_s, is_over=is_over, shown=shown)
+        return ask
 
     def lease(self, query: ClaimQuery, leased: list[Leased]) -> bool:
         """Claim plain jobs in one message, if nothing else has to be decided."""
@@ -220,11 +226,15 @@ class PostgresStore:
         values = values_of(query, pause_lock=self._pause_lock, token=random.getrandbits(63))
         if values is None or self.pool.pooled or self._layout.version > LAYOUT:
             return False
+        asked_s = monotonic_s()
         try:
             connection = self.pool.take()
         except RETRIED:
             return False
         sent_s = monotonic_s()
+        if sent_s - asked_s > LATE_S:
+            self.pool.give(connection)
+            return False
         try:
             ((refused, *reply),) = connection.rows(self._writing["lease_jobs"], values)
             leased.extend(leased_of(*reply))
@@ -291,7 +301,7 @@ class PostgresStore:
             self._notifier.notify(ends=wake == ENDS)
         self.folding.appended += appended
         if self.folding.appended >= FOLD_ROWS:
-            self.folding.fold(self.now_ms())
+            self.folding.fold(self.now_ms)
 
     def _run(self, fn: Fn[T], wants: Wants) -> tuple[Changes, T]:
         connection = self.pool.take()
@@ -419,7 +429,7 @@ class PostgresStore:
         """
         result = self._patiently(lambda: self._read_once(fn, hint=hint and not self.pool.pooled))
         if self.folding.appended >= FOLD_ROWS:
-            self.folding.fold(self.now_ms())
+            self.folding.fold(self.now_ms)
         return result
 
     def _read_once(self, fn: Callable[[PostgresReads], T], *, hint: bool = False) -> T:

@@ -15,6 +15,7 @@ from contextlib import suppress
 from time import sleep
 from typing import Any, TypeVar
 
+from ...core.bounds import LATE_S
 from ...core.damage import UNREADABLE
 from ...core.errors import (
     BadInput,
@@ -27,7 +28,7 @@ from ...core.errors import (
 )
 from ...core.job import Job
 from ...core.layout import Layout, unreadable_newer
-from ..common.clock import Clock
+from ..common.clock import Clock, monotonic_s
 from ..common.lending import lend_nothing
 from ..common.outage import RETRIED_IF_OPENED, Outages, RetryPeriod, Unreachable, unsettled
 from ..common.repair import beyond_repair
@@ -199,16 +200,17 @@ class RedisStore:
 
     def lease(self, query: ClaimQuery, leased: list[Leased]) -> bool:
         """Lease plain jobs in one message, if nothing else has to be decided."""
+        until_s = monotonic_s() + LATE_S
         for _ in range(LEASE_TRIES):
-            reply = self._retry(self._lease, (query, leased))
+            reply = self._retry(self._lease, (query, leased, until_s))
             if reply != PAIRS:
                 return reply is not None
             self._pairs = self._retry(self._read_pairs, self._keys.pairs)
         return False
 
-    def _lease(self, asked: tuple[ClaimQuery, list[Leased]], _timed: bool) -> Any:
-        query, leased = asked
-        if not self._is_open() or self._layout.version > LAYOUT:
+    def _lease(self, asked: tuple[ClaimQuery, list[Leased], float], _timed: bool) -> Any:
+        query, leased, until_s = asked
+        if not self._is_open() or self._layout.version > LAYOUT or monotonic_s() > until_s:
             return None
         stamp = new_stamp(query.now_ms)
         command = lease_command(self._keys, query, tuple(self._pairs), self._known.version, stamp)
