@@ -143,7 +143,8 @@ class Engine:
         finally:
             # Also after an interrupt.
             done.replies = [plain.reply_of(leased, query)]
-        is_late = (monotonic_s() - sent_s) * 2_000 > query.lease_ms
+        took_s = monotonic_s() - sent_s
+        is_late = took_s > bounds.LATE_S and took_s * 2_000 > query.lease_ms
         if is_late or not plain.are_plain(leased, published):
             # Rare, and probably so for the next jobs too.
             self._leases_from_ms = now_ms + FRESH_MS
