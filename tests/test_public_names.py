@@ -11,7 +11,7 @@ def test_a_public_name_is_there(name):
     """Also under its own name where it comes from, but for the room that can be called."""
     found = getattr(holdfast, name)
 
-    assert name == "work" or found.__name__ == name
+    assert name == "work" or getattr(found, "__name__", name) == name
     assert name in dir(holdfast)
 
 

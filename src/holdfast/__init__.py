@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from .queue.answers import Failed, Retry, SoftTimeout
     from .queue.connect import connect, connect_async
     from .queue.context import AsyncContext, Context
+    from .queue.hooks import INJECTED
     from .queue.queue import ClaimedJob, Queue
     from .queue.running import JobLogFilter, current_job_id
     from .queue.task import Handle, Task
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "INJECTED",
     "AsyncClaimedJob",
     "AsyncContext",
     "AsyncHandle",
@@ -98,6 +100,7 @@ __all__ = [
 
 # Where each name is. They are fetched when they are asked for: `holdfast --help` needs no engine.
 _PLACES = {
+    "INJECTED": "queue.hooks",
     "AsyncClaimedJob": "queue.aio",
     "AsyncContext": "queue.context",
     "AsyncHandle": "queue.aio_task",

@@ -69,6 +69,7 @@ SLOW = (
     "fractions",
     "hashlib",
     "hmac",
+    "holdfast.queue.hooks",
     "importlib",
     "logging",
     "random",

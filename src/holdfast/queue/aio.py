@@ -2,7 +2,7 @@
 
 import asyncio
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 from datetime import timedelta
 from types import TracebackType
@@ -103,7 +103,7 @@ class AsyncClaimedJob(Holding):
     async def add(self, task: TaskRef, data: Any = None, **options: Unpack[JobOptions]) -> AsyncHandle[Any]:
         """Add a child; from a child, a sibling."""
         with self._adding(self._queue.call(task, data, **options)) as ask:
-            return AsyncHandle(self._queue, (await self._say(ask))[0])
+            return AsyncHandle(self._queue, (await self._queue._send_add(ask, self._say))[0])
 
     async def children(self, *, after: JobRef | None = None, limit: int = 1000) -> list[Job]:
         """The children of this job's previous run, with their outcomes."""
@@ -159,7 +159,7 @@ class AsyncQueue(BaseQueue):
 
     async def _add_one(self, new: c.NewJob, connection: Any = None) -> AsyncHandle[Any]:
         """Add a job whose options and data were checked."""
-        if tracing.API in sys.modules and tracing.current_traceparent():
+        if self.hooks is not None or (tracing.API in sys.modules and tracing.current_traceparent()):
             return (await self._add_each([new], connection))[0]
         store, command = self.session.connection, c.Add(jobs=(new,))
         if connection is None:
@@ -175,8 +175,14 @@ class AsyncQueue(BaseQueue):
         handles: list[AsyncHandle[Any]] = []
         for ask in asks.add(jobs):
             with tracing.adding(ask) as traced:
-                handles += [AsyncHandle(self, job_id) for job_id in await self._ask(traced, connection)]
+                ids = await self._send_add(traced, lambda ask: self._ask(ask, connection))
+                handles += [AsyncHandle(self, job_id) for job_id in ids]
         return handles
+
+    async def _send_add(
+        self, ask: QueueRequest[list[int]], send: Callable[[QueueRequest[list[int]]], Awaitable[list[int]]]
+    ) -> list[int]:
+        return await send(ask) if self.hooks is None else await self.hooks.add_async(ask, send)
 
     async def next(
         self,
@@ -402,6 +408,8 @@ class AsyncQueue(BaseQueue):
 
     async def close(self) -> None:
         """Close the queue; see `Queue.close`."""
+        if self.hooks is not None:
+            await self.hooks.stop_async()
         session = self._detach_session()
         if session is not None:
             await asyncio.to_thread(session.close)

@@ -1,11 +1,11 @@
 """What a handler may raise or return besides a result, and how its errors are formatted."""
 
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 from types import TracebackType
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from ..core.bounds import ERROR_BYTES
 from ..core.durations import duration_ms
@@ -35,13 +35,18 @@ class Failed(Exception):
 class Retry(Exception):
     """Raise or return it to run the job again after `delay`, or after its backoff.
 
-    It counts as an attempt; not with `counts=False`, for a job that only waits for something.
+    It counts as an attempt; not with `counts=False`, for a job that only waits for something. The reason is
+    text or an exception.
     """
 
-    def __init__(self, delay: Duration | None = None, *, counts: bool = True, reason: str = "") -> None:
+    def __init__(
+        self, delay: Duration | None = None, *, counts: bool = True, reason: str | BaseException = ""
+    ) -> None:
         self.delay_ms = None if delay is None else duration_ms(delay, name="delay")
         self.counts = bool(counts)
-        super().__init__(reason or "asked to run again")
+        super().__init__(
+            (reason if isinstance(reason, str) else described(reason)[0]) or "asked to run again"
+        )
 
 
 class SoftTimeout(BaseException):
@@ -58,6 +63,31 @@ class SoftTimeout(BaseException):
 
 # What a handler may raise to end its run; others (`KeyboardInterrupt`) are for the process.
 RAISED = (Exception, SoftTimeout)
+
+
+class Fates(NamedTuple):
+    """What a task's exceptions do to its job: `retry_on`, `fail_on` and a `backoff` that is a function."""
+
+    # Only these run again; None: all but those of `fail_on`.
+    retry_on: tuple[type[BaseException], ...] | None = None
+    fail_on: tuple[type[BaseException], ...] = ()
+    backoff: Callable[[int, BaseException], Duration | None] | None = None
+
+    def fails(self, error: BaseException) -> bool:
+        """Whether the job fails at once."""
+        return isinstance(error, self.fail_on) or not (
+            self.retry_on is None or isinstance(error, self.retry_on)
+        )
+
+    def delay_ms(self, attempt: int, error: BaseException) -> int | None:
+        """How long the job waits for its next attempt; None: by its own backoff."""
+        try:
+            delay = None if self.backoff is None else self.backoff(attempt, error)
+            return None if delay is None else duration_ms(delay, name="backoff")
+        except Exception as wrong:
+            # Not instead of the error of the handler.
+            error.add_note(f"the function of its backoff failed: {wrong!r}")
+            return None
 
 
 def described(error: BaseException | str) -> tuple[str, str]:

@@ -4,7 +4,7 @@ import os
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, Unpack, cast
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack, cast
 
 from ..core import commands as c
 from ..core.bounds import DEFAULT_LEASE_MS
@@ -29,6 +29,10 @@ from .publishing import Publisher
 from .task import Task
 from .timers import TimerThread
 
+if TYPE_CHECKING:
+    from .hooks import Hooks
+
+F = TypeVar("F", bound=Callable[..., Any])
 # Opens a store, or a connection to a server.
 Maker = ConnectionMaker | Callable[[], Store]
 
@@ -80,6 +84,8 @@ class BaseQueue:
         self.url = url
         self.tenant = tenant
         self.tasks: dict[str, Task[..., Any]] = {}
+        # Made when the first hook is declared.
+        self.hooks: Hooks | None = None
         # The defaults of these tasks, and the publisher that writes them to the store.
         self.task_defaults: dict[TaskKey, Defaults] = {}
         self.publisher = Publisher()
@@ -120,6 +126,41 @@ class BaseQueue:
             self._closed = True
             session, self._session = self._session, None
         return session
+
+    # Hooks
+
+    def on_start(self, function: F) -> F:
+        """Call a function once in each process that runs jobs, before its first job.
+
+        A generator goes on at the end of the process. Handlers get what it returns or yields in parameters
+        that are annotated with its type, if they are declared after it.
+        """
+        self._made_hooks().declare(function, starts=True)
+        return function
+
+    def on_stop(self, function: F) -> F:
+        """Call a function at the ordinary end of each process that runs jobs."""
+        self._made_hooks().declare(function, starts=False)
+        return function
+
+    def around_run(self, hook: F) -> F:
+        """Run jobs inside a hook, which gets the job: a generator with one `yield`, or a function that
+        returns a context manager. `yield` returns the handler's result, or raises its exception.
+        """
+        self._made_hooks().surround("run", hook)
+        return hook
+
+    def around_add(self, hook: F) -> F:
+        """Add jobs inside a hook, as with `around_run`; `yield` returns the id of the job."""
+        self._made_hooks().surround("add", hook)
+        return hook
+
+    def _made_hooks(self) -> "Hooks":
+        if self.hooks is None:
+            from .hooks import Hooks
+
+            self.hooks = Hooks()
+        return self.hooks
 
     def call(self, task: TaskRef, data: Any = None, **options: Unpack[JobOptions]) -> c.NewJob:
         """A prepared call by name, for `add_many` and `then`; with its task's options, if known here."""
@@ -229,6 +270,8 @@ def _after_fork() -> None:
     """The child process has neither the threads nor the connections, and a lock may be held for ever."""
     for queue in list(_queues):
         queue._lock = threading.Lock()
+        if queue.hooks is not None:
+            queue.hooks.forget()
         if queue._session is not None:
             _left_behind.append(queue._session)
             queue._session = None

@@ -181,8 +181,13 @@ class Holding:
             return self._fail(error)
         if isinstance(error, Retry):
             return self._retry(error.delay_ms, counts=error.counts, reason=str(error))
+        task, delay_ms = self._queue.tasks.get(self.task), None
+        if isinstance(error, BaseException) and task is not None and task.handling.fates is not None:
+            if task.handling.fates.fails(error):
+                return self._fail(error)
+            delay_ms = task.handling.fates.delay_ms(self.attempt, error)
         text, trace = described(error)
-        return self._answer(Code.ERROR, error=text, traceback=trace, data=written)
+        return self._answer(Code.ERROR, error=text, traceback=trace, data=written, delay_ms=delay_ms)
 
     def _fail(self, reason: BaseException | str) -> QueueRequest[Job]:
         text, trace = described(reason)

@@ -39,6 +39,9 @@ class Home(Protocol):
     def call(self, task: TaskRef, data: Any = None, **options: Unpack[JobOptions]) -> c.NewJob:
         """See `Queue.call`."""
 
+    def _send_add(self, ask: QueueRequest[list[int]], send: Any) -> Any:
+        """See `Queue._send_add`."""
+
 
 class Running:
     """What `Context` and `AsyncContext` share."""
@@ -128,7 +131,8 @@ class Context(Running):
     def add(self, task: TaskRef | c.NewJob, data: Any = None, **options: Unpack[JobOptions]) -> int:
         """Add a child job, which runs after this run; returns its id. A child adds a sibling."""
         with self._child(task, data, options) as ask:
-            return self._say(ask)[0]
+            ids: list[int] = self._queue._send_add(ask, self._say)
+            return ids[0]
 
     def children(self, *, after: JobRef | None = None, limit: int = 1000) -> list[Job]:
         """The children of the previous run, with their outcomes, and those that this run has added."""
@@ -167,7 +171,8 @@ class AsyncContext(Running):
     async def add(self, task: TaskRef | c.NewJob, data: Any = None, **options: Unpack[JobOptions]) -> int:
         """Add a child; see `Context.add`."""
         with self._child(task, data, options) as ask:
-            return (await self._say(ask))[0]
+            ids: list[int] = await self._queue._send_add(ask, self._say)
+            return ids[0]
 
     async def children(self, *, after: JobRef | None = None, limit: int = 1000) -> list[Job]:
         """The children of the previous run, with their outcomes, and those that this run has added."""

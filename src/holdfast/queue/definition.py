@@ -24,6 +24,7 @@ from ..core.bounds import CLAIM_JOBS
 from ..core.checks import check_whole
 from ..core.durations import duration_ms
 from ..core.errors import BadInput
+from .answers import Fates
 from .encoding import is_readable
 from .options import Duration, JobOptions, check_options
 
@@ -163,6 +164,8 @@ class HandlingOptions(TypedDict, total=False):
 
     soft_timeout: Duration | None
     cancel: Literal["tell", "raise"]
+    retry_on: type[BaseException] | tuple[type[BaseException], ...] | None
+    fail_on: type[BaseException] | tuple[type[BaseException], ...] | None
 
 
 class Handling(NamedTuple):
@@ -174,6 +177,8 @@ class Handling(NamedTuple):
     # A coroutine whose job is cancelled is cancelled too.
     raises: bool = False
     is_coroutine: bool = False
+    # None: all exceptions are alike.
+    fates: Fates | None = None
 
 
 def read_handling(
@@ -196,7 +201,23 @@ def read_handling(
         soft_ms=0 if soft is None else _soft_ms(soft, options),
         raises=cancel == "raise",
         is_coroutine=is_coroutine,
+        fates=_read_fates(said),
     )
+
+
+def _read_fates(said: dict[str, Any]) -> Fates | None:
+    retry_on, fail_on = (_exceptions(word, said.get(word)) for word in ("retry_on", "fail_on"))
+    backoff = said.get("backoff")
+    if retry_on is None and fail_on is None and backoff is None:
+        return None
+    return Fates(retry_on=retry_on, fail_on=fail_on or (), backoff=backoff)
+
+
+def _exceptions(word: str, value: Any) -> tuple[type[BaseException], ...] | None:
+    kinds = value if value is None or isinstance(value, tuple) else (value,)
+    if kinds is not None and not all(_is_exception(kind) for kind in kinds):
+        raise BadInput(word, value, needed="a class of exceptions, or a tuple of them")
+    return kinds
 
 
 def _soft_ms(soft: Duration, options: JobOptions) -> int:
@@ -243,4 +264,6 @@ def split_options(options: dict[str, Any]) -> tuple[dict[str, Any], dict[str, An
     handled = {
         word: options.pop(word) for word in ("batch", *HandlingOptions.__annotations__) if word in options
     }
+    if callable(options.get("backoff")):
+        handled["backoff"] = options.pop("backoff")
     return options, handled

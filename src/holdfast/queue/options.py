@@ -39,7 +39,7 @@ _DECORATOR, _SCHEDULE = (
     "queue.schedule, and the decorator of a queue of holdfast.connect",
 )
 _TAKEN_BY = {
-    **dict.fromkeys(("batch", "cancel", "name", "soft_timeout"), _DECORATOR),
+    **dict.fromkeys(("batch", "cancel", "fail_on", "name", "retry_on", "soft_timeout"), _DECORATOR),
     **dict.fromkeys(("cron", "every", "tz"), _SCHEDULE),
 }
 # Not an option, because a prepared call may be added later, without the transaction.
@@ -82,7 +82,13 @@ class FiringOptions(TypedDict, total=False):
     attempts: int | None
     losses: int | None
     at_most_once: bool | None
-    backoff: Duration | tuple[Duration, Duration] | Backoff | None
+    backoff: (
+        Duration
+        | tuple[Duration, Duration]
+        | Backoff
+        | Callable[[int, BaseException], Duration | None]
+        | None
+    )
     timeout: Duration | None
     retry_after: Duration | None
     unique: Key | None
@@ -275,6 +281,9 @@ def _expires(value: Any) -> dict[str, Any]:
 def _backoff(value: Any) -> dict[str, Any]:
     if isinstance(value, Backoff):
         return {"backoff": value}
+    if callable(value):
+        needed = "a duration, or two; a function only in the decorator of the task"
+        raise BadInput("backoff", value, needed=needed)
     first, most = value if isinstance(value, tuple) and len(value) == 2 else (value, None)
     first_ms = duration_ms(first, name="backoff")
     most_ms = max(Backoff().most_ms, first_ms) if most is None else duration_ms(most, name="backoff")

@@ -96,7 +96,7 @@ class ClaimedJob(Holding):
     def add(self, task: TaskRef, data: Any = None, **options: Unpack[JobOptions]) -> Handle[Any]:
         """Add a child job, which waits until this job is done; a child adds a sibling."""
         with self._adding(self._queue.call(task, data, **options)) as ask:
-            return Handle(self._queue, self._say(ask)[0])
+            return Handle(self._queue, self._queue._send_add(ask, self._say)[0])
 
     def children(self, *, after: JobRef | None = None, limit: int = 1000) -> list[Job]:
         """The children of this job's previous run, with their outcomes."""
@@ -119,7 +119,8 @@ class ClaimedJob(Holding):
         """Run an awaitable of a handler to its end; workers override this to use their event loop."""
         from . import running
 
-        return running.wait_here(work)
+        hooks = self._queue.hooks
+        return running.wait_here(work) if hooks is None else hooks.loop.wait(work)
 
     def __enter__(self) -> Self:
         return self
@@ -162,7 +163,7 @@ class Queue(BaseQueue):
 
     def _add_one(self, new: c.NewJob, connection: Any = None) -> Handle[Any]:
         """Add a job whose options and data were checked."""
-        if tracing.API in sys.modules and tracing.current_traceparent():
+        if self.hooks is not None or (tracing.API in sys.modules and tracing.current_traceparent()):
             return self._add_each([new], connection)[0]
         ours, command = self.session.connection, c.Add(jobs=(new,))
         ids = ours.ask(command) if connection is None else ours.engine.execute_in(connection, command)
@@ -173,8 +174,14 @@ class Queue(BaseQueue):
         handles: list[Handle[Any]] = []
         for ask in asks.add(jobs):
             with tracing.adding(ask) as traced:
-                handles += [Handle(self, job_id) for job_id in self._ask(traced, connection)]
+                ids = self._send_add(traced, lambda ask: self._ask(ask, connection))
+                handles += [Handle(self, job_id) for job_id in ids]
         return handles
+
+    def _send_add(
+        self, ask: QueueRequest[list[int]], send: Callable[[QueueRequest[list[int]]], list[int]]
+    ) -> list[int]:
+        return send(ask) if self.hooks is None else self.hooks.add(ask, send)
 
     def next(
         self,
@@ -423,6 +430,8 @@ class Queue(BaseQueue):
     def close(self) -> None:
         """Close the queue; claimed jobs without an answer are claimable again when their leases expire."""
         check_not_in_turn()
+        if self.hooks is not None:
+            self.hooks.close()
         session = self._detach_session()
         if session is not None:
             session.close()

@@ -13,6 +13,7 @@ import traceback
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import ContextVar, Token, copy_context
+from functools import partial
 from typing import Any
 
 from ..core.errors import BadInput
@@ -23,6 +24,7 @@ from ..store.common.interrupts import interruptible
 from . import tracing
 from .answers import RAISED, Failed, Retry, SoftTimeout, trimmed
 from .claimed import Holding
+from .hooks import run_around, run_around_async
 from .task import Task
 from .timers import TimerThread
 from .tracing import RunSpan
@@ -40,6 +42,20 @@ def run(task: Task[..., Any], jobs: Sequence[Holding], wait_for: Await | None = 
     followed = [_follow(job) for job in jobs] if _wants_to_know(task) else ()
     token, span = begin(jobs)
     try:
+        hooks = jobs[0]._queue.hooks
+        if hooks is None:
+            return _run(task, jobs, wait_for)
+        wait = wait_for or hooks.loop.wait
+        hooks.start(wait)
+        return run_around(hooks.around_run, jobs, lambda: _run(task, jobs, wait), wait)
+    finally:
+        end(token, span)
+        for unfollow in followed:
+            unfollow()
+
+
+def _run(task: Task[..., Any], jobs: Sequence[Holding], wait_for: Await | None) -> Outcomes:
+    try:
         if task.handling.batch:
             return _run_batch(task, jobs, wait_for)
         return [_call(task, jobs[0], task.run, jobs[0], wait_for)]
@@ -48,10 +64,6 @@ def run(task: Task[..., Any], jobs: Sequence[Holding], wait_for: Await | None = 
     except asyncio.CancelledError as error:
         # Of something that the handler awaited: a thread is not cancelled itself.
         return [as_error(error)] * len(jobs)
-    finally:
-        end(token, span)
-        for unfollow in followed:
-            unfollow()
 
 
 async def run_async(task: Task[..., Any], job: Holding) -> Any:
@@ -65,7 +77,24 @@ async def run_async(task: Task[..., Any], job: Holding) -> Any:
     unfollow = _follow(job) if _wants_to_know(task) else None
     token, span = begin([job])
     try:
-        if handling.batch:
+        hooks = job._queue.hooks
+        if hooks is None:
+            return await _run_here(task, job)
+        await hooks.start_async()
+
+        async def call() -> Outcomes:
+            return [await _run_here(task, job)]
+
+        return (await run_around_async(hooks.around_run, [job], call))[0]
+    finally:
+        end(token, span)
+        if unfollow is not None:
+            unfollow()
+
+
+async def _run_here(task: Task[..., Any], job: Holding) -> Any:
+    try:
+        if task.handling.batch:
             return (await _run_batch_async(task, [job]))[0]
         result = task.run(job)
         return await limited(task, job, result) if inspect.isawaitable(result) else result
@@ -75,10 +104,6 @@ async def run_async(task: Task[..., Any], job: Holding) -> Any:
         if is_cancelled():
             raise
         return as_error(error)
-    finally:
-        end(token, span)
-        if unfollow is not None:
-            unfollow()
 
 
 def begin(jobs: Sequence[Holding]) -> tuple[Token[Any], RunSpan | None]:
@@ -157,7 +182,8 @@ def _run_batch(task: Task[..., Any], jobs: Sequence[Holding], wait_for: Await | 
     items = [_item(task, job) for job in jobs]
     good = [item for item in items if not isinstance(item, Failed)]
     try:
-        results = _call(task, jobs[0], task.function, good, wait_for) if good else []
+        function = partial(task.function, **task.provided()) if task.signature.provided else task.function
+        results = _call(task, jobs[0], function, good, wait_for) if good else []
     except RAISED as error:
         results = trimmed(error)
     return _spread(task, items, results, len(good))
@@ -167,7 +193,7 @@ async def _run_batch_async(task: Task[..., Any], jobs: Sequence[Holding]) -> Out
     items = [_item(task, job) for job in jobs]
     good = [item for item in items if not isinstance(item, Failed)]
     try:
-        results = task.function(good) if good else []
+        results = task.function(good, **task.provided()) if good else []
         if inspect.isawaitable(results):
             results = await limited(task, jobs[0], results)
     except RAISED as error:

@@ -2,7 +2,7 @@
 
 import inspect
 import re
-from collections.abc import Callable, Container, Iterable
+from collections.abc import Callable, Collection, Container, Iterable
 from functools import cached_property
 from typing import Any, get_args, get_origin
 
@@ -38,19 +38,20 @@ QuickWrite = Callable[[tuple[Any, ...], dict[str, Any]], str | None]
 class Signature:
     """Encodes and decodes the arguments of a function by its annotations."""
 
-    def __init__(self, name: str, function: Callable[..., Any]) -> None:
+    def __init__(self, name: str, function: Callable[..., Any], provided: Collection[Any] = ()) -> None:
         self._name = name
         signature = inspect.signature(function)
-        # Without those that a partial has bound.
         known, unknown = _hints(function)
+        # Without those that a partial has bound.
         hints = {word: kind for word, kind in known.items() if word in signature.parameters}
         # The name of the parameter that gets the context, and its kind.
         self.context = _context(name, function, hints)
-        kept = [p for p in signature.parameters.values() if not self.context or p.name != self.context[0]]
+        # The parameters that get what `on_start` provides, and its types.
+        self.provided = {word: kind for word, kind in hints.items() if kind in provided}
+        kept = [p for word, p in signature.parameters.items() if not self._is_given(word)]
         self._signature = signature.replace(parameters=kept)
         named = [p for p in kept if _has_name(name, p)]
-        self.names = [p.name for p in named]
-        self.extras = len(named) < len(kept)
+        self.names, self.extras = [p.name for p in named], len(named) < len(kept)
         # Decodes each argument that `**rest` takes.
         self._extra = _extra_decoder(hints.get(kept[-1].name, Any)) if self.extras else None
         self._kinds = [hints.get(p.name, Any) for p in named]
@@ -76,6 +77,10 @@ class Signature:
                 self._quick_read = self._decoder.decode
             if not self.extras:
                 self.quick_write = _compiled(arguments, self._decoder)
+
+    def _is_given(self, word: str) -> bool:
+        """Whether a parameter is no argument of the job."""
+        return word in self.provided or (self.context is not None and word == self.context[0])
 
     def write(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Body:
         """Encode the arguments of a call; the error for a wrong argument names it."""
@@ -217,8 +222,8 @@ class Signature:
 class BatchSignature(Signature):
     """Encodes and decodes one item of a batch: the function takes a list of items."""
 
-    def __init__(self, name: str, function: Callable[..., Any]) -> None:
-        super().__init__(name, function)
+    def __init__(self, name: str, function: Callable[..., Any], provided: Collection[Any] = ()) -> None:
+        super().__init__(name, function, provided)
         listed = self._one is Any or self._one is list or get_origin(self._one) is list
         if self.context or self.extras or len(self.names) != 1 or not listed:
             found = f"({', '.join(self.names)})" if not self.context else "with a context"

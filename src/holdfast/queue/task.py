@@ -226,7 +226,8 @@ class Task(TaskWithOptions[P, R]):
         self.options = options
         self.handling = read_handling(function, name, handled, options)
         kind = BatchSignature if self.handling.batch else Signature
-        super().__init__(queue, name, kind(name, function), options, {})
+        provided = queue.hooks.kinds if queue.hooks is not None else ()
+        super().__init__(queue, name, kind(name, function, provided), options, {})
         # A task's options are checked at its declaration, not at the first call.
         check_new(self._template)
         self._is_checked = True
@@ -279,6 +280,11 @@ class Task(TaskWithOptions[P, R]):
             kind = (*get_args(kind), Any)[0]
         return msgspec.json.Decoder(readable_type(kind), dec_hook=from_json_type)
 
+    def provided(self) -> dict[str, Any]:
+        """The arguments that `on_start` has provided."""
+        wanted = self.signature.provided
+        return {word: self._queue.hooks.value(kind) for word, kind in wanted.items()} if wanted else wanted
+
     def run(self, job: "Holding") -> Any:
         """Call the function with a claimed job's data; returns its result, or raises its error."""
         signature = self.signature
@@ -290,7 +296,7 @@ class Task(TaskWithOptions[P, R]):
         if signature.context is not None:
             name, kind = signature.context
             arguments[name] = kind(job, job._queue)
-        return self.function(**arguments)
+        return self.function(**arguments, **self.provided())
 
 
 class Decorator(Protocol):

@@ -201,6 +201,8 @@ class _LocalWorker(Generic[Q, J]):
         timer = None if self._seconds is None else self.loop.call_later(self._seconds, self.stop_on_loop)
         try:
             try:
+                if self._queue.hooks is not None:
+                    await self._queue.hooks.start_async()
                 while not self._stopping and self._left != 0:
                     await self._claim_and_start(stopped)
                 while self._waiting and not self._stopping:
@@ -219,6 +221,8 @@ class _LocalWorker(Generic[Q, J]):
             for alive in list(self._alive):
                 alive.cancel()
             await asyncio.shield(self._release_dropped())
+            if self._queue.hooks is not None:
+                await self._queue.hooks.stop_async()
 
     def stop_on_loop(self) -> None:
         """Start no more jobs."""

@@ -8,13 +8,14 @@ it had. It exits with its supervisor.
 import asyncio
 import importlib
 import json
+import logging
 import os
 import signal
 import socket
 import sys
 import threading
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -22,12 +23,14 @@ from typing import Any
 from ...core import commands as c
 from ...core.errors import BadInput, HoldfastError, NotFound
 from ...core.job import Code, Job
+from ...queue.addresses import shown_url
 from ...queue.aio import AsyncClaimedJob, AsyncQueue
 from ...queue.answers import trimmed
 from ...queue.base import BaseQueue
 from ...queue.connect import connect
+from ...queue.hooks import Hooks
 from ...queue.queue import ClaimedJob
-from ...queue.running import as_error, guarded, job_of_task, run, run_async
+from ...queue.running import Await, as_error, guarded, job_of_task, run, run_async
 from ...queue.task import Task
 from ...store.common.clock import monotonic_s, system_clock
 from ..files import project_files
@@ -54,6 +57,8 @@ from .job_buffer import BufferedJob, JobBuffer, make_returned
 from .sender import LoopSender, Sender, exit_broken, exit_orphaned
 from .session import SupervisedSession
 from .stored_handlers import HANDLERS_NAME, SLOTS_VARIABLE, STORES_VARIABLE, StoredTask
+
+log = logging.getLogger("holdfast")
 
 
 class RunningJob(ClaimedJob):
@@ -102,6 +107,8 @@ class Executor:
             for queue_index, name in enumerate(self._names):
                 if name.startswith(HANDLERS_NAME):
                     self._contexts.open(self._queues[queue_index], queue_index)
+            for queue in self._queues:
+                self._run_hooks(queue, Hooks.start)
         except Exception as error:
             self._sender.send([_failure(error, began_ms)])
             return
@@ -129,6 +136,23 @@ class Executor:
             worker.join()
         asyncio.run_coroutine_threadsafe(self._wait_for_coroutines(), self._loop).result()
         self._contexts.close()
+        self._stop_hooks()
+
+    def _run_hooks(self, queue: BaseQueue, run: Callable[[Hooks, Await], None]) -> None:
+        """Run hooks while no supervisor answers: what they ask of the queue goes to the store."""
+        if queue.hooks is not None:
+            run(queue.hooks, self._run_awaitable)
+        session, queue._session = queue._session, None
+        if session is not None:
+            session.close()
+
+    def _stop_hooks(self) -> None:
+        for queue in reversed(self._queues):
+            queue._session = None
+            try:
+                self._run_hooks(queue, Hooks.stop)
+            except Exception as error:
+                log.error("%s: a hook of on_stop failed", shown_url(queue.url), exc_info=trimmed(error))
 
     def _make_threads(self, buffer: JobBuffer, count: int, name: str) -> list[threading.Thread]:
         return [

@@ -1,0 +1,52 @@
+"""An application with hooks, for workers to run."""
+
+import os
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+import holdfast
+
+from .app import _note
+
+queue = holdfast.connect(os.environ["HOLDFAST_TEST_STORE"])
+
+
+class Client:
+    """Something that is opened once in each process."""
+
+
+@queue.on_start
+async def client() -> AsyncIterator[Client]:
+    _note("open")
+    if os.environ.get("HOLDFAST_TEST_BROKEN"):
+        raise OSError("no network")
+    yield Client()
+    _note("close")
+
+
+@queue.on_start
+def count() -> None:
+    # Before the first job the queue may be used, too.
+    queue.add("seen", {"word": "start"})
+
+
+@queue.on_stop
+def stop() -> None:
+    _note("stop")
+    queue.add("late")
+
+
+@queue.around_run
+def around(job: Any) -> Iterator[None]:
+    result = yield
+    _note(f"around-{job.task}-{result}")
+
+
+@queue.task
+def seen(word: str, client: Client = holdfast.INJECTED) -> str:
+    return word if isinstance(client, Client) else "nothing"
+
+
+@queue.task
+async def seen_async(word: str, client: Client = holdfast.INJECTED) -> str:
+    return word if isinstance(client, Client) else "nothing"
