@@ -1,15 +1,16 @@
 """The decorator: what it takes, what it refuses, and when a task may be defined again."""
 
+import asyncio
 import importlib
 import re
 import sys
-from typing import Any, Optional
+from typing import Optional
 
 import pytest
 
 import holdfast
-from holdfast import AsyncContext, BadInput, Context
-from holdfast.queue.definition import AsyncTaskOptions, TaskOptions
+from holdfast import AsyncContext, BadInput, Context, StoreMissing, testing
+from holdfast.queue.definition import TaskOptions
 
 
 @pytest.fixture
@@ -170,7 +171,7 @@ def test_a_method_is_refused_unless_it_needs_no_object(queue):
 
 
 def test_an_unknown_option_of_the_decorator_is_told_all_that_there_are(queue):
-    for one, options in ((queue, TaskOptions), (async_queue, AsyncTaskOptions)):
+    for one, options in ((queue, TaskOptions), (async_queue, TaskOptions)):
         with pytest.raises(BadInput) as refused:
             one.task(prio=1)  # type: ignore[call-overload]
         listed = re.findall(r"\w+", str(refused.value).partition("one of")[2])
@@ -205,12 +206,8 @@ def test_an_option_of_the_decorator_or_of_a_schedule_is_told_what_takes_it(queue
 
     with pytest.raises(BadInput, match=r"'soft_timeout', .* only the decorator of the task can take it"):
         work.using(soft_timeout="5s")
-    daily: Any = {"cron": "@daily"}
-    for refused in (lambda: work.using(cron="@daily"), lambda: async_queue.task(**daily)):
-        with pytest.raises(
-            BadInput, match=r"'cron', .* only queue\.schedule, and the decorator of .*connect can"
-        ):
-            refused()
+    with pytest.raises(BadInput, match=r"'cron', .* only queue\.schedule, and the decorator of the task"):
+        work.using(cron="@daily")
 
 
 def test_a_task_with_a_cron_line_and_a_required_parameter_is_told_why_that_cannot_be(queue):
@@ -283,3 +280,63 @@ def test_a_queue_shows_its_address_tenant_and_tasks_and_no_password():
     queue.task("work")(lambda: None)
     assert repr(queue).endswith(", 1 task>")
     assert repr(holdfast.connect_async("memory://")) == "<AsyncQueue 'memory://', 0 tasks>"
+
+
+# ── what modules declare ─────────────────────────────────────────────────────────────────────────
+
+APP = """
+import holdfast
+queue = holdfast.connect({store!r})
+queue.limit("api", rate="10/s")
+queue.schedule("weekly", "sweep", cron="@weekly")
+
+@queue.task(cron="@daily")
+def sweep() -> None: ...
+
+aio = holdfast.connect_async({store!r}, tenant="aio")
+
+@aio.task(every="10m")
+async def poll() -> None: ...
+"""
+
+
+@pytest.fixture
+def app(tmp_path, monkeypatch):
+    store = tmp_path / "jobs.db"
+    (tmp_path / "declaring_app.py").write_text(APP.format(store=str(store)))
+    monkeypatch.syspath_prepend(tmp_path)
+    app = importlib.import_module("declaring_app")
+    yield app
+    app.queue.close()
+    asyncio.run(app.aio.close())
+    del sys.modules["declaring_app"]
+
+
+def test_nothing_is_written_when_a_module_is_imported(app, tmp_path):
+    """A claim writes what it has declared, and so does `sync`."""
+    assert not (tmp_path / "jobs.db").exists()
+    with pytest.raises(StoreMissing), holdfast.connect(app.queue.url, create=False) as other:
+        other.schedules()
+
+    assert app.queue.next() is None
+    assert [one.name for one in app.queue.schedules()] == ["sweep", "weekly"]
+    assert [*app.queue.limits()] == [b"api"]
+    asyncio.run(app.aio.sync())
+    with holdfast.connect(app.queue.url, tenant="aio") as other:
+        assert [one.name for one in other.schedules()] == ["poll"]
+
+
+def test_what_is_declared_is_written_once_by_a_process(app):
+    """What an operator changes later stays, until the program declares something else."""
+    app.queue.sync()
+    with holdfast.connect(app.queue.url) as operator:
+        operator.unschedule("weekly")
+        operator.limit("api", rate="1/s")
+        app.queue.next()
+        app.queue.sync()
+        assert [one.name for one in operator.schedules()] == ["sweep"]
+        assert operator.limits()[b"api"].rate == 1
+
+    with testing.in_memory(app.queue):
+        app.queue.sync()
+        assert [one.name for one in app.queue.schedules()] == ["sweep", "weekly"]

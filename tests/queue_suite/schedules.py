@@ -324,6 +324,7 @@ def test_a_task_may_bring_its_schedule(queue: Queue, clock: MovedClock) -> None:
         return deep
 
     assert sweep() is False
+    queue.sync()
     clock.advance(10 * MINUTE_MS)
     job = take(queue)
     job.run()

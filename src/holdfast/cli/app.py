@@ -34,6 +34,7 @@ COMMANDS = {
     "consumers": "consumers",
     "handler": "handler",
     "worker": "worker",
+    "sync": "sync",
     "workers": "workers",
     "top": "top",
     "stats": "stats",

@@ -34,7 +34,7 @@ from .answers import RAISED
 from .asks import QueueRequest
 from .base import BaseQueue
 from .claimed import Holding, delay_ms_of
-from .definition import AsyncTaskOptions, take_name
+from .definition import TaskOptions, take_name
 from .handlers import AsyncHandlers
 from .options import Duration, FiringOptions, JobOptions, JobRef, Key, Moment, TaskRef
 
@@ -215,8 +215,8 @@ class AsyncQueue(BaseQueue):
     ) -> list[AsyncClaimedJob]:
         """Claim up to `limit` jobs at once."""
         length = self.lease if lease is None else lease
-        if self.publisher.has_changes(self.task_defaults):
-            await self.publisher.publish_async(self.session.connection, self.task_defaults)
+        if self.publisher.has_changes(self.task_defaults, self.declared):
+            await self.sync()
         lease_ms = asks.lease_ms_of(length)
         ask = asks.claim(tasks, tenant=self.tenant, limit=limit, lease_ms=lease_ms, wait=wait)
         return [AsyncClaimedJob(self, claimed, lease_ms, renew=renew) for claimed in await self._ask(ask)]
@@ -345,6 +345,10 @@ class AsyncQueue(BaseQueue):
         when |= {"catch_up": catch_up, "overlap": overlap, "jitter": jitter}
         return await self._ask(self._schedule_ask(name, task, data, when, cast(JobOptions, options)))
 
+    async def sync(self) -> None:
+        """Write what the program has declared; see `Queue.sync`."""
+        await self.publisher.publish_async(self.session.connection, self.task_defaults, self.declared)
+
     async def schedules(self) -> list[Schedule]:
         """All schedules."""
         return await self._ask(asks.schedules(self.tenant))
@@ -390,16 +394,16 @@ class AsyncQueue(BaseQueue):
     def task(self, function: Callable[P, R], /) -> AsyncTask[P, R]: ...
 
     @overload
-    def task(self, name: str | None = None, /, **options: Unpack[AsyncTaskOptions]) -> AsyncDecorator: ...
+    def task(self, name: str | None = None, /, **options: Unpack[TaskOptions]) -> AsyncDecorator: ...
 
     @overload
     def task(
-        self, name: str | None = None, /, *, batch: int, **options: Unpack[AsyncTaskOptions]
+        self, name: str | None = None, /, *, batch: int, **options: Unpack[TaskOptions]
     ) -> AsyncBatchDecorator: ...
 
     def task(self, function: Callable[..., Any] | str | None = None, /, **options: Any) -> Any:
         """Make a function or coroutine function a task of this queue; see `Queue.task`."""
-        function, options = take_name(function, options, known=AsyncTaskOptions.__annotations__)
+        function, options = take_name(function, options, known=TaskOptions.__annotations__)
 
         def decorate(function: Callable[..., Any]) -> Any:
             return self._make_task(AsyncTask, function, options)

@@ -1,6 +1,7 @@
 """What `Queue` and `AsyncQueue` share: tasks, and a connection opened on first use and after a fork."""
 
 import os
+import sys
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator
@@ -25,7 +26,7 @@ from .definition import check_function, check_not_taken, split_options
 from .encoding import decode
 from .lease import Lease, Renewer, StopPoller
 from .options import Duration, JobOptions, TaskRef, merge, task_name, with_options
-from .publishing import Publisher
+from .publishing import Publisher, declared_name
 from .task import Task
 from .timers import TimerThread
 
@@ -86,8 +87,10 @@ class BaseQueue:
         self.tasks: dict[str, Task[..., Any]] = {}
         # Made when the first hook is declared.
         self.hooks: Hooks | None = None
-        # The defaults of these tasks, and the publisher that writes them to the store.
+        # The defaults of these tasks; the schedules and limits that modules have declared; and what writes
+        # both to the store.
         self.task_defaults: dict[TaskKey, Defaults] = {}
+        self.declared: dict[tuple[str, str, str | bytes], c.SetSchedule | c.SetLimit] = {}
         self.publisher = Publisher()
         self.lease = DEFAULT_LEASE_MS / 1000 if lease is None else asks.lease_ms_of(lease) / 1000
         self._retention_ms = None if retention is None else duration_ms(retention, name="retention")
@@ -219,6 +222,13 @@ class BaseQueue:
             return asks.write
         return None if known.has_domain_function else known.write_by_name
 
+    def _declare(self, ask: QueueRequest[Any]) -> Any:
+        """Keep a schedule or limit, which is written where jobs are claimed, and by `sync`."""
+        command = ask.asked
+        assert isinstance(command, c.SetSchedule | c.SetLimit)
+        self.declared[declared_name(command)] = command
+        return command.schedule if isinstance(command, c.SetSchedule) else None
+
     def _schedule_ask(
         self, name: str, task: Any, data: Any, when: dict[str, Any], options: JobOptions
     ) -> QueueRequest[Schedule]:
@@ -235,6 +245,7 @@ class BaseQueue:
     def _make_task(self, kind: Any, function: Callable[..., Any], arguments: dict[str, Any]) -> Any:
         """Declare a function as a task of this queue, from the arguments of its decorator."""
         options, handled = split_options(dict(arguments))
+        when = {word: options.pop(word, None) for word in ("cron", "every", "tz")}
         name = options.pop("name", None)
         check_function(function, needs_name=name is None)
         jobs = merge({}, cast(JobOptions, options))
@@ -242,13 +253,13 @@ class BaseQueue:
         task = kind(self, function, name, jobs, handled)
         known = self.tasks.get(task.name)
         check_not_taken(task.name, task.definition, known.definition if known else None)
+        if any(value is not None for value in when.values()):
+            task.signature.check_optional("a schedule")
+            when |= {"jitter": None}
+            self._declare(self._schedule_ask(task.name, task, None, when, JobOptions()))
         self.tasks[task.name] = task
         self.task_defaults[self.tenant, task.name] = task.defaults
         return task
-
-    def _forget_task(self, name: str) -> None:
-        """Undo `_make_task`: the name is free for another try."""
-        del self.tasks[name], self.task_defaults[self.tenant, name]
 
     def _read_result(self, task: str, body: Body | None) -> Any:
         known = self.tasks.get(task)
@@ -259,6 +270,16 @@ class BaseQueue:
         if task is None:
             raise NotFound("task", f"{name!r} known to this queue")
         return task
+
+
+def is_importing() -> bool:
+    """Whether a module is being imported by this thread: then nothing is written."""
+    frame = sys._getframe(1)
+    while frame is not None:
+        if frame.f_code.co_filename == "<frozen importlib._bootstrap>":
+            return True
+        frame = frame.f_back  # type: ignore[assignment]
+    return False
 
 
 _queues: "weakref.WeakSet[BaseQueue]" = weakref.WeakSet()

@@ -241,12 +241,6 @@ class TaskOptions(JobOptions, HandlingOptions, total=False):
     tz: str | None
 
 
-class AsyncTaskOptions(JobOptions, HandlingOptions, total=False):
-    """All options of a task of an `AsyncQueue`."""
-
-    name: str | None
-
-
 def take_name(
     function: Callable[..., Any] | str | None, options: dict[str, Any], *, known: Iterable[str]
 ) -> tuple[Callable[..., Any] | None, dict[str, Any]]:

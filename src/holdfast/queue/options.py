@@ -36,7 +36,7 @@ _CALLED_ELSEWHERE = {
 # Options of the function or its schedule, and what takes them.
 _DECORATOR, _SCHEDULE = (
     "the decorator of the task",
-    "queue.schedule, and the decorator of a queue of holdfast.connect",
+    "queue.schedule, and the decorator of the task",
 )
 _TAKEN_BY = {
     **dict.fromkeys(("batch", "cancel", "fail_on", "name", "retry_on", "soft_timeout"), _DECORATOR),

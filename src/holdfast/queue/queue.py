@@ -20,7 +20,7 @@ from ..store.common.interrupts import check_not_in_turn
 from . import asks, tracing
 from .answers import RAISED
 from .asks import QueueRequest
-from .base import BaseQueue
+from .base import BaseQueue, is_importing
 from .claimed import Holding, delay_ms_of
 from .definition import TaskOptions, take_name
 from .options import Duration, FiringOptions, JobOptions, JobRef, Key, Moment, TaskRef
@@ -217,8 +217,8 @@ class Queue(BaseQueue):
     ) -> list[ClaimedJob]:
         """Claim up to `limit` jobs at once; an empty list when `wait` has passed."""
         length = self.lease if lease is None else lease
-        if self.publisher.has_changes(self.task_defaults):
-            self.publisher.publish(self.session.connection, self.task_defaults)
+        if self.publisher.has_changes(self.task_defaults, self.declared):
+            self.sync()
         lease_ms = asks.lease_ms_of(length)
         ask = asks.claim(tasks, tenant=self.tenant, limit=limit, lease_ms=lease_ms, wait=wait)
         return [ClaimedJob(self, claimed, lease_ms, renew=renew) for claimed in self._ask(ask)]
@@ -314,8 +314,15 @@ class Queue(BaseQueue):
     def limit(
         self, domain: Key, *, rate: float | str | None = None, burst: int = 1, concurrency: int | None = None
     ) -> None:
-        """Limit a domain, or all that match a pattern; without rate and concurrency, remove the limit."""
-        self._ask(asks.limit(domain, tenant=self.tenant, rate=rate, burst=burst, concurrency=concurrency))
+        """Limit a domain, or all that match a pattern; without rate and concurrency, remove the limit.
+
+        While a module is imported, the limit is only declared: workers and `sync` write it.
+        """
+        ask = asks.limit(domain, tenant=self.tenant, rate=rate, burst=burst, concurrency=concurrency)
+        if is_importing():
+            self._declare(ask)
+        else:
+            self._ask(ask)
 
     def limits(self) -> dict[bytes, Limit]:
         """All limits, by domain or pattern."""
@@ -344,10 +351,22 @@ class Queue(BaseQueue):
         jitter: Duration | None = None,
         **options: Unpack[FiringOptions],
     ) -> Schedule:
-        """Create or change a schedule, which adds a job at each of these times. Idempotent."""
+        """Create or change a schedule, which adds a job at each of these times. Idempotent.
+
+        While a module is imported, the schedule is only declared: workers and `sync` write it.
+        """
         when: dict[str, Any] = {"cron": cron, "every": every, "repeat": repeat, "tz": tz}
         when |= {"catch_up": catch_up, "overlap": overlap, "jitter": jitter}
-        return self._ask(self._schedule_ask(name, task, data, when, cast(JobOptions, options)))
+        ask = self._schedule_ask(name, task, data, when, cast(JobOptions, options))
+        declared: Schedule = self._declare(ask) if is_importing() else self._ask(ask)
+        return declared
+
+    def sync(self) -> None:
+        """Write what the program has declared: the defaults of its tasks, schedules and limits.
+
+        Workers and claims do so by themselves.
+        """
+        self.publisher.publish(self.session.connection, self.task_defaults, self.declared)
 
     def schedules(self) -> list[Schedule]:
         """All schedules, by name."""
@@ -404,7 +423,7 @@ class Queue(BaseQueue):
     ) -> BatchDecorator: ...
 
     def task(self, function: Callable[..., Any] | str | None = None, /, **options: Any) -> Any:
-        """Make a function a task of this queue; `cron` or `every` also schedules it.
+        """Make a function a task of this queue; with `cron` or `every` workers also schedule it.
 
         Its name is that of the function, unless another is given: `@queue.task("resize")`. A name that
         another function already has is refused. A parameter annotated `Context` gets the context and is not
@@ -412,17 +431,9 @@ class Queue(BaseQueue):
         (see docs/handlers.md).
         """
         function, options = take_name(function, options, known=TaskOptions.__annotations__)
-        when = {word: options.pop(word, None) for word in ("cron", "every", "tz")}
 
         def decorate(function: Callable[..., Any]) -> Task[..., Any]:
             task: Task[..., Any] = self._make_task(Task, function, options)
-            if any(value is not None for value in when.values()):
-                try:
-                    task.signature.check_optional("a schedule")
-                    self.schedule(task.name, task, **when)
-                except BaseException:
-                    self._forget_task(task.name)
-                    raise
             return task
 
         return decorate if function is None else decorate(function)

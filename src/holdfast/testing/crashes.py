@@ -85,7 +85,7 @@ def _points(
     queue: Queue, scenario: Callable[[Queue], Any], check: Callable[[Queue], object] | None
 ) -> list[CrashPoint]:
     """All points of a history without a crash."""
-    jobs = _handles(scenario(queue))
+    jobs = _begin(queue, scenario)
     with _watched(queue) as said:
         run_due(queue, advance=WITHIN)
     _must_be_finished(queue, jobs)
@@ -119,7 +119,7 @@ def _crashed(queue: Queue, scenario: Callable[[Queue], Any], point: CrashPoint) 
     def crash() -> None:
         raise Crash(str(point))
 
-    jobs = _handles(scenario(queue))
+    jobs = _begin(queue, scenario)
     try:
         with _watched(queue, at=point, crash=crash):
             run_due(queue, advance=WITHIN)
@@ -149,7 +149,7 @@ def _killed(queue: Queue, scenario: Callable[[Queue], Any], point: CrashPoint) -
 def _play(queue: Queue, scenario: Callable[[Queue], Any], point: CrashPoint, told: int) -> None:
     """Run the child process, which writes the ids of its jobs to a descriptor; it always exits here."""
     try:
-        jobs = _handles(scenario(queue))
+        jobs = _begin(queue, scenario)
         with os.fdopen(told, "w") as parent:
             parent.writelines(f"{job_id}\n" for job_id in jobs)
         with _watched(queue, at=point, crash=lambda: os.kill(os.getpid(), signal.SIGKILL)):
@@ -208,8 +208,11 @@ def _described(command: c.Command | Query) -> str:
     return f"{name} {command.code}" if isinstance(command, c.Answer) else name
 
 
-def _handles(returned: Any) -> list[int]:
-    """The jobs that a scenario returned; none: all jobs."""
+def _begin(queue: Queue, scenario: Callable[[Queue], Any]) -> list[int]:
+    """Run a scenario; returns the jobs that it returned; none: all jobs."""
+    # Before the commands of handlers are watched.
+    queue.sync()
+    returned = scenario(queue)
     if isinstance(returned, Handle):
         return [returned.id]
     if isinstance(returned, Iterable) and not isinstance(returned, str | bytes):

@@ -9,6 +9,7 @@ from ..core.errors import BadInput
 from ..queue.base import BaseQueue
 from ..queue.connect import shown_url, store_maker
 from ..queue.options import Moment
+from ..queue.publishing import Publisher
 from ..queue.queue import Queue
 from .clock import Clock
 
@@ -39,8 +40,8 @@ def queue(*, start: Moment = START, **options: Any) -> ClockedQueue:
 def in_memory(queue: BaseQueue, *, start: Moment = START) -> Iterator[Clock]:
     """Move a queue, such as that of your application, to memory until the block ends; yields its clock.
 
-    Its tasks stay, and its own store is not changed. Schedules are stored: those that were created when your
-    application was imported are not in memory.
+    Its tasks stay, with the schedules and limits that your modules have declared, and its own store is not
+    changed.
     """
     if not isinstance(queue, BaseQueue):
         raise BadInput("queue", type(queue).__name__, needed="one of holdfast.connect or connect_async")
@@ -53,9 +54,10 @@ def in_memory(queue: BaseQueue, *, start: Moment = START) -> Iterator[Clock]:
 @contextmanager
 def placed(queue: BaseQueue, url: str, clock: Clock) -> Iterator[None]:
     """Have a queue use another store, with a clock that tests move, until the block ends."""
-    kept, kept_clock = (queue._make_store, queue._session, queue._closed), _clocks.get(queue)
+    kept = queue._make_store, queue._session, queue._closed, queue.publisher
+    kept_clock = _clocks.get(queue)
     make_store = store_maker(url, clock=clock, follow=False)
-    queue._make_store, queue._session, queue._closed = make_store, None, False
+    queue._make_store, queue._session, queue._closed, queue.publisher = make_store, None, False, Publisher()
     _clocks[queue] = clock
     try:
         yield
@@ -64,7 +66,7 @@ def placed(queue: BaseQueue, url: str, clock: Clock) -> Iterator[None]:
         if kept_clock is not None:
             _clocks[queue] = kept_clock
         session = queue._detach_session()
-        queue._make_store, queue._session, queue._closed = kept
+        queue._make_store, queue._session, queue._closed, queue.publisher = kept
         if session is not None:
             session.close()
 

@@ -49,6 +49,8 @@ class QueueInfo(msgspec.Struct, frozen=True, kw_only=True):
     coroutines: tuple[str, ...] = ()
     batches: dict[str, int] = {}
     defaults: dict[str, Defaults] = {}
+    # The schedules and limits that its modules have declared.
+    declared: tuple[c.SetSchedule | c.SetLimit, ...] = ()
     # Whether it stands for the handlers in its store, and how these are walled off.
     handlers: bool = False
     isolation: str = ""

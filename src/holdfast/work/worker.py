@@ -263,9 +263,9 @@ class _LocalWorker(Generic[Q, J]):
 
     async def _claim(self, room: int, stopped: "asyncio.Task[Any]") -> list[c.Claimed]:
         """Claim jobs; none if stopped meanwhile, and then the claim is cancelled."""
-        publisher, tasks = self._queue.publisher, self._queue.task_defaults
-        if publisher.has_changes(tasks):
-            await publisher.publish_async(self._queue.session.connection, tasks)
+        publisher, declared = self._queue.publisher, (self._queue.task_defaults, self._queue.declared)
+        if publisher.has_changes(*declared):
+            await publisher.publish_async(self._queue.session.connection, *declared)
         wait = EMPTY_WAIT_S if self._until_empty else CLAIM_WAIT_S
         ask = asks.claim(
             self._tasks, tenant=self._queue.tenant, limit=room, lease_ms=self._lease_ms, wait=wait

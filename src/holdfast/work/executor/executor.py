@@ -386,6 +386,7 @@ def _describe_queue(queue: BaseQueue) -> QueueInfo:
         coroutines=tuple(name for name, task in tasks.items() if _needs_no_thread(task)),
         batches={name: task.handling.batch for name, task in tasks.items() if task.handling.batch},
         defaults={name: task.defaults for name, task in tasks.items()},
+        declared=tuple(queue.declared.values()),
     )
 
 

@@ -72,13 +72,13 @@ class StoreEntry:
         return replace(worker, serves=self._sources.serves(self.connection))
 
     async def publish(self) -> None:
-        """Publish the defaults of the worker's tasks, unless it has published the same before.
+        """Publish what the worker's queues have declared, unless it has published the same before.
 
         So a restarted executor does not overwrite the defaults of a worker that was started later.
         """
-        tasks = self._sources.defaults(self.connection)
-        if self._publisher.has_changes(tasks):
-            await self._publisher.publish_async(self.connection, tasks)
+        declared = self._sources.defaults(self.connection), self._sources.declared(self.connection)
+        if self._publisher.has_changes(*declared):
+            await self._publisher.publish_async(self.connection, *declared)
 
     async def update(self, worker: Worker) -> bool:
         """Write it if it has changed, must be renewed or is gone; return whether the worker is to stop."""

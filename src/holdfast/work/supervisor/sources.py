@@ -6,6 +6,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
+from ...core import commands as c
 from ...core import queries as q
 from ...core.defaults import NO_DEFAULTS, Defaults, TaskKey
 from ...core.errors import AppError, BadInput
@@ -13,6 +14,7 @@ from ...core.worker import Served
 from ...engine.connection import Connection
 from ...engine.makers import open_connection
 from ...queue.connect import is_shared, journaled, shown_url, store_file, store_maker
+from ...queue.publishing import Declared, declared_name
 from ..executor.stored_handlers import HANDLERS_NAME
 from ..messages import QueueInfo
 from ..options import WorkerOptions
@@ -34,6 +36,7 @@ class JobSource:
         self.handlers: ExecutionMode | None = None
         # The defaults of the tasks.
         self.defaults: dict[str, Defaults] = {}
+        self.declared: tuple[c.SetSchedule | c.SetLimit, ...] = ()
         # When a claim last succeeded, and the error of the last claim that failed.
         self.claimed_at = 0
         self.error = ""
@@ -143,6 +146,7 @@ class JobSources:
             sizes = {"threads": options.threads, "concurrency": options.concurrency}
             source.modes = choose_modes(source.queue_index, queue, chosen, **sizes)
             source.defaults = {task: queue.defaults.get(task, NO_DEFAULTS) for task in chosen}
+            source.declared = queue.declared
             taken |= {known[task] for task in chosen}
         if not any(source.has_tasks for source in self.all):
             known_here = ", ".join(task for queue in queues for task in queue.tasks)
@@ -173,6 +177,11 @@ class JobSources:
             for tenant in ((None,) if source.tenants is None else source.tenants)
             for task, defaults in source.defaults.items()
         }
+
+    def declared(self, connection: Connection) -> Declared:
+        """The schedules and limits that the queues of one store have declared."""
+        commands = [one for source in self.of(connection) for one in source.declared]
+        return {declared_name(one): one for one in commands}
 
     def close(self) -> None:
         """Commit what is pending, and close the stores."""

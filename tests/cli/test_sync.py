@@ -1,0 +1,50 @@
+"""`holdfast sync`: what modules declare is written without a worker."""
+
+import subprocess
+import sys
+
+import pytest
+
+import holdfast
+
+APP = """
+import holdfast
+queue = holdfast.connect("jobs.db")
+queue.limit("api", rate="10/s")
+
+@queue.task(cron="@daily")
+def sweep() -> None: ...
+"""
+
+
+def sync(folder, *words):
+    command = [sys.executable, "-m", "holdfast", "sync", *words]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=60)
+
+
+def test_sync_writes_what_modules_declare(tmp_path):
+    (tmp_path / "app.py").write_text(APP)
+
+    done = sync(tmp_path, "app:queue", "--json")
+
+    assert done.stdout == '{"tasks": 1, "schedules": 1, "limits": 1}\n', done.stderr
+    with holdfast.connect(tmp_path / "jobs.db", create=False) as queue:
+        assert [one.name for one in queue.schedules()] == ["sweep"]
+        assert [*queue.limits()] == [b"api"]
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (["nothing:queue"], "nothing:queue is broken (ModuleNotFoundError"),
+        (["app:other"], "there is no other in app"),
+        (["app:queue", "--store", "x.db"], "must be absent: a queue has its own store"),
+    ],
+)
+def test_a_queue_that_cannot_be_had_is_told(tmp_path, words, reason):
+    (tmp_path / "app.py").write_text(APP)
+
+    done = sync(tmp_path, *words)
+
+    assert reason in done.stderr
+    assert not (tmp_path / "jobs.db").exists()
