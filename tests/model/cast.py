@@ -82,7 +82,7 @@ def _of_a_handler(command: RollBackHandler | DeleteHandler, plan: Plan, scene: S
 
 
 def _may_have_children(job: Job) -> bool:
-    return (job.owner != 0 or job.place == Place.PAUSED) and not job.parent_id
+    return (job.owner != 0 or job.place == Place.PAUSED) and not (job.parent_id and job.strict)
 
 
 def _cast_add(command: c.Add, plan: Plan, scene: Scene) -> c.Add:

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from holdfast.core import rank, unique
 from holdfast.core.bounds import LOG_BYTES, LOG_LINES
-from holdfast.core.family import tally
+from holdfast.core.family import tally, waits_for_parent
 from holdfast.core.job import Job, Place, State, size_of
 from holdfast.core.kinds import (
     CHORE,
@@ -60,7 +60,7 @@ def a_parent_knows_its_children(view: View) -> Complaints:
 def who_is_paused_waits_for_somebody(view: View) -> Complaints:
     """A parent for a child that has not ended (or failed, where it says so), a child for its parent's run."""
     for job in view.at(Place.PAUSED):
-        if job.parent_id:
+        if waits_for_parent(job):
             parent = view.live.get(job.parent_id)
             if parent is None or (parent.place == Place.PAUSED and not _goes_on(view, "release", parent.id)):
                 yield f"child {job.id} is PAUSED, its parent is {parent.state if parent else 'gone'}"

@@ -226,7 +226,7 @@ def nobody_is_resumed_too_early(step: Step, _history: History) -> Complaints:
     for job in step.before.at(Place.PAUSED):
         after = step.after.live.get(job.id, job)
         waits = after.place in (Place.PAUSED, Place.DONE) or job.id in requeued
-        if not job.parent_id and after.children.pending and not waits:
+        if after.children.pending and not waits:
             yield f"parent {job.id} is {after.state} with {after.children}"
 
 

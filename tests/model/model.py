@@ -252,12 +252,17 @@ class Model(RuleBasedStateMachine):
             if not got and not self._go_on() and not self._sleep():
                 break
         for job in self.view.live.values():
-            parent = self.view.live.get(job.parent_id)
-            explained = job.place == Place.DONE or (
-                job.place == Place.PAUSED
-                and (bool(job.children.failed) or (parent is not None and parent.ended == State.FAILED))
-            )
-            assert explained, f"job {job.id} waits for ever: {job}"
+            assert job.place == Place.DONE or self._is_explained(job), f"job {job.id} waits for ever: {job}"
+
+    def _is_explained(self, job: Job) -> bool:
+        """Whether a job waits for an operator: for a FAILED child or parent, or for a child that does so."""
+        parent = self.view.live.get(job.parent_id)
+        if job.place != Place.PAUSED or job.children.failed:
+            return job.place == Place.PAUSED
+        if not job.children.pending:
+            return parent is not None and parent.ended == State.FAILED
+        children = self.view.family()[job.id]
+        return any(child.place == Place.PAUSED and self._is_explained(child) for child in children)
 
     def _finish(self, held: list[Job]) -> None:
         holds = [hold_of(job) for job in held]

@@ -150,7 +150,7 @@ def test_a_family_grows_up_in_asyncio(tell: Tell) -> None:
         child = await parent.add("child")
         await parent.done()
         job = await taken(queue, "child")
-        sibling = await job.add("child")
+        sibling = await job.add("child", parent=parent)
         await job.done()
         await (await taken(queue, "child")).fail()
         again = await taken(queue, "parent")

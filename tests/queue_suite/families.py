@@ -8,6 +8,8 @@ import pytest
 from holdfast.core import commands as c
 from holdfast.core.errors import LeaseLost, NotFound, Refused
 from holdfast.core.job import State
+from holdfast.core.queries import HasUnfinished
+from holdfast.queue.context import Context
 from holdfast.queue.queue import ClaimedJob, Queue
 from holdfast.testing.clock import MovedClock
 
@@ -100,7 +102,7 @@ def test_a_child_adds_a_sibling_on_its_parents_behalf(queue: Queue) -> None:
     parent, _ = _released(queue, children=1)
     child = take(queue, "child")
 
-    sibling = child.add("child", {"born": "of a child"})
+    sibling = child.add("child", {"born": "of a child"}, parent=parent)
     assert (sibling.get().parent_id, sibling.get().state) == (parent, State.QUEUED)
     child.done()
     assert state_of(queue, parent) == State.PAUSED
@@ -348,16 +350,105 @@ def test_a_failed_child_outlives_its_parent(queue: Queue) -> None:
 # ── what a family does not do ────────────────────────────────────────────────────────────────────
 
 
-def test_there_are_no_grandchildren(queue: Queue) -> None:
-    """A child's child is its sibling; a child of a PAUSED child is refused."""
+def test_a_child_has_children_of_its_own(queue: Queue) -> None:
+    """Each level waits for the next, and is resumed by its own children alone."""
+    parent, _ = _released(queue, children=2)
+    child = take(queue, "child")
+    grandchildren = [child.add("grandchild"), child.add("grandchild")]
+    assert {one.get().parent_id for one in grandchildren} == {child.id}
+    assert nothing(queue, "grandchild")
+
+    child.done("first run")
+    take(queue, "child").done()
+    assert (state_of(queue, parent), state_of(queue, child.id)) == (State.PAUSED, State.PAUSED)
+    assert queue.why(child.id) == "It waits for 2 of its children."
+    deepest = take(queue, "grandchild")
+    deepest.add("great-grandchild")
+    deepest.done(1)
+    take(queue, "grandchild").done(2)
+    assert state_of(queue, child.id) == State.PAUSED
+    take(queue, "great-grandchild").done()
+    again = take(queue, "grandchild")
+    assert again.id == deepest.id
+    again.done(3)
+
+    again = take(queue, "child")
+    assert again.id == child.id
+    assert sorted(queue.result(one.id) for one in again.children()) == [2, 3]
+    again.done("second run")
+    assert state_of(queue, parent) == State.QUEUED
+    last = take(queue, "parent")
+    assert "second run" in [queue.result(one.id) for one in last.children() if one.has_result]
+    last.done()
+    assert queue.jobs() == []
+
+
+def test_a_child_that_has_not_run_has_no_children(queue: Queue) -> None:
+    """It waits for its parent's run, and would be resumed by its child before that."""
     parent = _parent(queue)
     child = parent.add("child")
 
-    with unchanged(queue), pytest.raises(Refused, match=f"{child.id}.*itself a child"):
+    with unchanged(queue), pytest.raises(Refused, match=f"{child.id}.*waits for its parent"):
         queue.add("grandchild", parent=child)
-    parent.done()
-    job = take(queue)
-    assert job.add("child").get().parent_id == parent.id
+
+
+def test_a_parent_that_runs_again_leaves_the_children_that_wait_for_their_own(queue: Queue) -> None:
+    """An operator puts back the parent: its finish queues children that wait for it, and no others."""
+    parent, _ = _released(queue, children=1)
+    child = take(queue, "child")
+    child.add("grandchild")
+    child.done()
+    queue.requeue(parent)
+    again = take(queue, "parent")
+    born = again.add("child")
+    again.done()
+
+    assert (state_of(queue, child.id), state_of(queue, born)) == (State.PAUSED, State.QUEUED)
+    take(queue, "grandchild").done()
+    assert state_of(queue, child.id) == State.QUEUED
+
+
+@pytest.mark.parametrize("waits", [True, False])
+def test_a_child_whose_child_fails_goes_on_or_waits_as_it_was_told(queue: Queue, waits: bool) -> None:
+    """`when_child_fails` is decided on each level; the parent above waits for its child in any case."""
+    top = _parent(queue)
+    top.add("child", when_child_fails="wait" if waits else "resume")
+    parent = top.id
+    top.done()
+    child = take(queue, "child")
+    bad = child.add("grandchild")
+    child.done()
+    take(queue, "grandchild").fail("no")
+
+    assert state_of(queue, child.id) == (State.PAUSED if waits else State.QUEUED)
+    assert state_of(queue, parent) == State.PAUSED
+    if waits:
+        assert not queue.connection.ask(HasUnfinished(tenants=("",), tasks=None))
+        queue.cancel(bad)
+    take(queue, "child").done()
+    assert state_of(queue, parent) == State.QUEUED
+
+
+def test_a_context_adds_many_children(queue: Queue) -> None:
+    """In one transaction: prepared calls, or pairs."""
+
+    @queue.task
+    def size(path: str) -> int:
+        return len(path)
+
+    @queue.task
+    def total(ctx: Context, paths: list[str]) -> int:
+        ended = ctx.children()
+        if not ended:
+            ids = ctx.add_many([size.call(paths[0]), *(("size", {"path": path}) for path in paths[1:])])
+            assert len(ids) == len(paths)
+            return 0
+        return sum(queue.result(one) for one in ended)
+
+    job = total.add(["a", "bb", "ccc"])
+    while claimed := queue.next():
+        claimed.run()
+    assert job.result() == 6
 
 
 def test_a_child_is_added_by_the_holder_of_its_parent_alone(queue: Queue) -> None:

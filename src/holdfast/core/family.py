@@ -1,8 +1,9 @@
-"""Parents and children: one level, counted on the parent.
+"""Parents and children, at any depth; each parent counts its own.
 
 A child added by a running parent waits PAUSED until the parent finishes its run. That pauses the parent and
 queues the children. When no child is pending any more, the parent is resumed, reads how they ended, and may
-add more children. A running child may add siblings on behalf of its parent.
+add more children. A running child may add children of its own, which it waits for in the same way, and
+siblings on behalf of its parent. On the port there is one level, as in its document.
 
 Every change of a child goes through `moved`, which updates the counts of the parent and resumes it. Each
 added and each ended child changes the parent and its version. So two last children that finish at the same
@@ -26,7 +27,7 @@ def tally(child: Job | None) -> tuple[int, int, int]:
     return (0, 1, 0) if child.ended == State.FAILED else (0, 0, 1)
 
 
-def check_new_child(parent: Job, hold: Hold | None, sibling: Job | None) -> None:
+def check_new_child(parent: Job, hold: Hold | None, sibling: Job | None, *, strict: bool) -> None:
     """Refuse a child unless it is added by its running parent, or by a sibling while the parent is PAUSED."""
     if hold is not None and not hold.job_id:
         hold = replace(hold, job_id=parent.id)
@@ -41,12 +42,15 @@ def check_new_child(parent: Job, hold: Hold | None, sibling: Job | None) -> None
     elif parent.place != Place.PAUSED:
         needed = "PAUSED, or RUNNING and held by the caller"
         raise Refused("add a child to", parent.id, found=str(parent.state), needed=needed)
+    if parent.place == Place.PAUSED and waits_for_parent(parent):
+        found = "a child that waits for its parent"
+        raise Refused("add a child to", parent.id, found=found, needed="one that runs or has run")
     if parent.place == Place.DONE:
         raise Refused("add a child to", parent.id, found=str(parent.state), needed="RUNNING or PAUSED")
     if parent.cancel_requested:
         # A parent that waits for its children cannot be cancelled.
         raise Refused("add a child to", parent.id, found="asked to stop", needed="not cancelled")
-    if parent.parent_id:
+    if parent.parent_id and (parent.strict or strict):
         needed = "a job without a parent"
         raise Refused(
             "add a child to", parent.id, found="itself a child", needed=needed, because="generation"
@@ -101,14 +105,9 @@ def forget_children(parent: Job, count: int) -> Job:
     )
 
 
-def is_stuck(job: Job, parent: Job | None) -> bool:
-    """Whether a PAUSED job can continue only by a command of an operator.
-
-    That is a child whose parent is FAILED or gone, and a parent whose last children are FAILED.
-    """
-    if job.parent_id:
-        return parent is None or parent.place == Place.DONE
-    return not job.children.pending
+def waits_for_parent(job: Job) -> bool:
+    """Whether a PAUSED job waits for its parent to finish its run, and not for its own children."""
+    return bool(job.parent_id) and not (job.children.pending or job.children.failed)
 
 
 def _waits_for_failed(parent: Job, after: Job | None) -> bool:

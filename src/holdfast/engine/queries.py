@@ -10,7 +10,7 @@ from ..core import rank, unique
 from ..core.bounds import PAGE_JOBS, PORT_CHILDREN
 from ..core.defaults import Defaults, follow
 from ..core.errors import NotFound
-from ..core.family import is_stuck
+from ..core.family import waits_for_parent
 from ..core.history import GetHistory
 from ..core.job import WAITING, Body, Job, Place, State, Unreadable, marked, readable, unreadable
 from ..core.kinds import HANDLED, LIMIT, PATTERNS, PAUSE, SCHEDULE, name_of
@@ -235,13 +235,28 @@ def _goes_on(txn: ReadTxn, tenant: str | None, task: str) -> bool:
     for _ in range(PAUSED_PAGES):
         page = txn.jobs(wanted, after=after, limit=PAGE_JOBS)
         parents = txn.load({job.parent_id for job in page if job.parent_id})
-        if any(not is_stuck(job, parents.get(job.parent_id)) for job in page):
+        if any(_is_going_on(txn, job, parents.get(job.parent_id)) for job in page):
             return True
         if len(page) < PAGE_JOBS:
             return False
         after = page[-1].id
     # Too many to examine all: as long as other jobs are active, one of them may continue.
     return any(key.place not in (Place.PAUSED, Place.DONE) for key in txn.counts(tenant=tenant))
+
+
+def _is_going_on(txn: ReadTxn, job: Job, parent: Job | None) -> bool:
+    """Whether a PAUSED job will continue without an operator.
+
+    One does not whose parent is FAILED or gone, or whose unfinished children do not go on either.
+    """
+    if waits_for_parent(job):
+        return parent is not None and parent.place != Place.DONE
+    if not job.children.pending:
+        return False
+    if any(txn.children(job.id, place=place, limit=1) for place in (*WAITING, Place.RUNNING)):
+        return True
+    paused = txn.children(job.id, place=Place.PAUSED, limit=PAGE_JOBS)
+    return any(_is_going_on(txn, child, job) for child in paused)
 
 
 def _count_ready(txn: ReadTxn, query: q.CountReady) -> int:

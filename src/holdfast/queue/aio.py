@@ -101,7 +101,7 @@ class AsyncClaimedJob(Holding):
         await self._say(self._update(data))
 
     async def add(self, task: TaskRef, data: Any = None, **options: Unpack[JobOptions]) -> AsyncHandle[Any]:
-        """Add a child; from a child, a sibling."""
+        """Add a child; see `ClaimedJob.add`."""
         with self._adding(self._queue.call(task, data, **options)) as ask:
             return AsyncHandle(self._queue, (await self._queue._send_add(ask, self._say))[0])
 

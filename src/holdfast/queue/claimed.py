@@ -1,6 +1,7 @@
 """A claimed job: the commands of its holder, and the buffer of its log."""
 
 import threading
+from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
@@ -19,7 +20,7 @@ from .answers import RAISED, Failed, Retry, described, storable
 from .asks import QueueRequest
 from .encoding import decode, encode_data, encode_result
 from .lease import Lease
-from .options import Duration
+from .options import Duration, JobOptions
 from .timers import Timer, TimerThread
 
 # How long a log line waits in the buffer before it is sent.
@@ -222,13 +223,26 @@ class Holding:
         return QueueRequest(asks.update(self.id, data=data, hold=self._lease.hold).asked, self._renewed)
 
     def _adding(self, new: c.NewJob) -> AbstractContextManager[QueueRequest[list[int]]]:
-        """The request for a child of this job, or for a sibling if it is a child itself, in its span."""
-        self._check_open("add a child to")
-        new = self._queue._complete(new)
-        # The job's tenant, which may differ from the queue's.
-        child = replace(new, parent_id=self.record.parent_id or self.id, tenant=self.record.tenant)
-        (ask,) = asks.add([child], self._lease.hold)
+        """The request for a child of this job, or with its parent as `parent` for a sibling, in its span."""
+        (ask,) = asks.add([self._as_child(new)], self._lease.hold)
         return tracing.adding(ask, otherwise=self.record.traceparent)
+
+    def _adding_many(self, jobs: Iterable[Any], options: JobOptions) -> Iterator[QueueRequest[list[int]]]:
+        """The requests for children of this job."""
+        children = (
+            self._as_child(new) if isinstance(new, c.NewJob) else new
+            for new in self._queue._each(jobs, options)
+        )
+        for ask in asks.add(children, self._lease.hold):
+            with tracing.adding(ask, otherwise=self.record.traceparent) as traced:
+                yield traced
+
+    def _as_child(self, new: c.NewJob) -> c.NewJob:
+        self._check_open("add a child to")
+        new, job = self._queue._complete(new), self.record
+        # A child on the job-command port has siblings only. The tenant may differ from that of the queue.
+        parent_id = new.parent_id or (job.parent_id if job.strict else 0) or job.id
+        return replace(new, parent_id=parent_id, tenant=job.tenant)
 
     def _renewed(self, job: Job) -> None:
         self._lease.renewed(job)

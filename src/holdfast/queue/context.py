@@ -6,7 +6,7 @@ neither part of the job's data nor an argument of `add`.
 
 import inspect
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import AbstractContextManager
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar, Unpack, overload
@@ -59,6 +59,11 @@ class Running:
     def job_id(self) -> int:
         """The job's id."""
         return self._job.id
+
+    @property
+    def parent_id(self) -> int:
+        """The id of its parent, or 0."""
+        return self._job.record.parent_id
 
     @property
     def claim(self) -> int:
@@ -129,10 +134,20 @@ class Context(Running):
         self._say(self._job._progress(fraction, note))
 
     def add(self, task: TaskRef | c.NewJob, data: Any = None, **options: Unpack[JobOptions]) -> int:
-        """Add a child job, which runs after this run; returns its id. A child adds a sibling."""
+        """Add a child job, which runs after this run; returns its id.
+
+        A child has children of its own; with `parent=ctx.parent_id` it adds a sibling.
+        """
         with self._child(task, data, options) as ask:
             ids: list[int] = self._queue._send_add(ask, self._say)
             return ids[0]
+
+    def add_many(self, jobs: Iterable[Any], **options: Unpack[JobOptions]) -> list[int]:
+        """Add children, prepared calls or (task, data) pairs; returns their ids. See `Queue.add_many`."""
+        ids: list[int] = []
+        for ask in self._job._adding_many(jobs, options):
+            ids += self._queue._send_add(ask, self._say)
+        return ids
 
     def children(self, *, after: JobRef | None = None, limit: int = 1000) -> list[Job]:
         """The children of the previous run, with their outcomes, and those that this run has added."""
@@ -173,6 +188,13 @@ class AsyncContext(Running):
         with self._child(task, data, options) as ask:
             ids: list[int] = await self._queue._send_add(ask, self._say)
             return ids[0]
+
+    async def add_many(self, jobs: Iterable[Any], **options: Unpack[JobOptions]) -> list[int]:
+        """Add children; see `Context.add_many`."""
+        ids: list[int] = []
+        for ask in self._job._adding_many(jobs, options):
+            ids += await self._queue._send_add(ask, self._say)
+        return ids
 
     async def children(self, *, after: JobRef | None = None, limit: int = 1000) -> list[Job]:
         """The children of the previous run, with their outcomes, and those that this run has added."""

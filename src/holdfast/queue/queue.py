@@ -94,7 +94,7 @@ class ClaimedJob(Holding):
         self._say(self._update(data))
 
     def add(self, task: TaskRef, data: Any = None, **options: Unpack[JobOptions]) -> Handle[Any]:
-        """Add a child job, which waits until this job is done; a child adds a sibling."""
+        """Add a child job, which waits until this job is done; with its parent as `parent` a sibling."""
         with self._adding(self._queue.call(task, data, **options)) as ask:
             return Handle(self._queue, self._queue._send_add(ask, self._say)[0])
 

@@ -174,7 +174,7 @@ def add_one(
         if parent is None or parent.tenant != new.tenant:
             raise NotFound("parent job", new.parent_id)
         _check_domain(batch, new, parent)
-        family.check_new_child(parent, hold, batch.find(hold.job_id) if hold else None)
+        family.check_new_child(parent, hold, batch.find(hold.job_id) if hold else None, strict=new.strict)
         new = replace(new, mock=parent.mock)
     key = unique.key_of(new)
     holder = batch.holders.of(key) if key else None

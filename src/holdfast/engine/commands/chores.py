@@ -44,12 +44,12 @@ def lose(batch: Batch, after: Job) -> None:
         batch.unreported.append((before, after))
 
 
-def release(batch: Batch, parent: Job) -> None:
-    """Queue the children of a parent that has finished its run."""
-    children, more = batch.children(parent.id, Place.PAUSED, UPKEEP_JOBS)
-    for child in children:
+def release(batch: Batch, parent: Job, *, after: int = 0) -> None:
+    """Queue the children that wait for a parent, which has finished its run."""
+    children, more = batch.children(parent.id, Place.PAUSED, UPKEEP_JOBS, after=after)
+    for child in filter(family.waits_for_parent, children):
         batch.put(family.released(child, now_ms=batch.now_ms))
-    note(batch, name_of("release", str(parent.id)), Chore() if more else None)
+    note(batch, name_of("release", str(parent.id)), Chore(after_id=more) if more else None)
 
 
 def sweep(batch: Batch, parent: Job, *, goes: bool) -> Job:
@@ -95,7 +95,7 @@ def go_on(batch: Batch) -> bool:
             parent = batch.find(int(subject))
             # Also if it has expired meanwhile. But one that was requeued queues them with its next finish.
             if parent is not None and parent.place in (Place.PAUSED, Place.DONE):
-                release(batch, parent)
+                release(batch, parent, after=chore.after_id)
             else:
                 note(batch, name, None)
         elif kind == "sweep":

@@ -121,7 +121,7 @@ def _parents(port: Port, found: Loaded, parent_ids: Iterable[int]) -> list[Job]:
 
 def _check_parent(parent: Job) -> None:
     try:
-        family.check_new_child(parent, c.Hold(job_id=parent.id, owner=PORT_SYSID), None)
+        family.check_new_child(parent, c.Hold(job_id=parent.id, owner=PORT_SYSID), None, strict=True)
     except HoldfastError as error:
         refusal = refusals.creating(error)
         # The check for grandchildren comes later.
