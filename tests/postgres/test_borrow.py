@@ -110,8 +110,8 @@ def test_a_job_is_not_done_when_the_caller_rolls_back(queue, connection):
 def test_what_fails_inside_is_undone_alone(queue, connection):
     """What the caller did before stays in his transaction, which goes on."""
     queue.add("first", connection=connection)
-    with pytest.raises(holdfast.BadInput, match="unique"):
-        queue.add("second", unique="key", connection=connection)
+    with pytest.raises(holdfast.BadInput, match="parent"):
+        queue.add("second", parent=12345, connection=connection)
     connection.commit()
 
     assert [job.task for job in queue.jobs()] == ["first"]
@@ -345,3 +345,19 @@ def test_commands_tell_of_jobs_that_only_sql_has_added(postgres_url, postgres, s
     target = str(tmp_path / "new.db")
     assert "moved 3 live and 0 archived jobs" in holdfast_cli("move", postgres_url, target)[1]
     assert "resize       3" in holdfast_cli("counts", "--store", target)[1]
+
+
+@pytest.mark.parametrize("end", ["commit", "rollback"])
+def test_two_transactions_that_take_one_unique_key_wait_for_each_other(queue, connection, postgres, end):
+    """The second waits for the end of the first, and then has its job or the key."""
+    first = queue.add("work", unique="key", connection=connection)
+    with psycopg.connect(postgres.dsn) as other, ThreadPoolExecutor(1) as pool:
+        other.execute("SELECT 1")
+        second = pool.submit(queue.add, "work", unique="key", connection=other)
+        with pytest.raises(TimeoutError):
+            second.result(0.3)
+        getattr(connection, end)()
+        assert (second.result(LONG_S) == first) == (end == "commit")
+        other.commit()
+    assert queue.counts() == {"work": {"QUEUED": 1}}
+    assert complaints(queue) == []

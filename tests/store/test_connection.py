@@ -193,9 +193,49 @@ def test_options_hold_for_what_is_added_there(queue, connection, clock):
     assert take(queue, "later").id == later.id
 
 
-@pytest.mark.parametrize("option", [{"unique": "key"}, {"parent": 12345}])
+def test_a_unique_key_is_taken_in_the_callers_transaction(queue, connection):
+    """It is there when that commits, and free when it is rolled back; a key that is held gives its job."""
+    for end in ("ROLLBACK", "COMMIT"):
+        connection.execute("BEGIN IMMEDIATE")
+        first = queue.add("work", unique="key", connection=connection)
+        assert queue.add("work", unique="key", connection=connection) == first
+        connection.execute(end)
+
+    assert queue.add("work", unique="key") == first
+    connection.execute("BEGIN IMMEDIATE")
+    assert queue.add("work", unique="key", connection=connection) == first
+    connection.execute("COMMIT")
+    assert queue.counts() == {"work": {"QUEUED": 1}}
+    assert complaints(queue) == []
+    take(queue).done()
+    assert queue.add("work", unique="key") != first
+
+
+def test_a_task_and_many_jobs_are_added_in_the_callers_transaction(queue, connection):
+    """`using(connection=…)`, also with other options; not by a prepared call, which may be added later."""
+
+    @queue.task
+    def ship(order: int) -> None: ...
+
+    using = ship.using(connection=connection, priority=7)
+    with pytest.raises(holdfast.BadInput, match="connection"):
+        using.call(1)
+    for end in ("ROLLBACK", "COMMIT"):
+        connection.execute("BEGIN IMMEDIATE")
+        connection.execute("INSERT INTO orders VALUES (1)")
+        handles = [using.add(1), *using.add_many([(2,), (3,)])]
+        handles += queue.add_many([ship.call(4), ("other", {"n": 5})], connection=connection)
+        assert queue.jobs() == []
+        connection.execute(end)
+
+    assert [(job.id, job.task, job.priority) for job in queue.jobs()] == [
+        (handle.id, "other" if n == 4 else "ship", 7 if n < 3 else 500) for n, handle in enumerate(handles)
+    ]
+
+
+@pytest.mark.parametrize("option", [{"parent": 12345}, {"parent": 12345, "unique": "key"}])
 def test_what_would_touch_others_is_refused_there(queue, connection, option):
-    """A unique key and a parent, before anything is written; the caller's transaction goes on."""
+    """A parent, before anything is written; the caller's transaction goes on."""
     before = see(queue)
     connection.execute("BEGIN IMMEDIATE")
     connection.execute("INSERT INTO orders VALUES (1)")

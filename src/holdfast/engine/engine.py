@@ -222,12 +222,12 @@ class Engine:
     def execute_in(self, connection: Any, command: c.Command) -> Any:
         """Run one command inside the caller's own transaction, which the caller commits or rolls back."""
         _import(BATCHES)
-        from .commands.adding import insert_scheduled
+        from .commands.adding import can_schedule, insert_scheduled
 
         def fn(txn: Txn) -> tuple[Changes, Any]:
             check_open(txn.notice(), writes=True)
             maker = IdMaker(self.ids, txn, self.shard_info.slots)
-            if isinstance(command, c.Add):
+            if isinstance(command, c.Add) and can_schedule(command):
                 changes, reply = insert_scheduled(txn, maker, command, self.shard_info)
             else:
                 done = Done()

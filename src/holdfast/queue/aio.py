@@ -153,9 +153,11 @@ class AsyncQueue(BaseQueue):
         """
         return await self._add_one(self._new(task, data, options), connection)
 
-    async def add_many(self, jobs: Iterable[Any], **options: Unpack[JobOptions]) -> list[AsyncHandle[Any]]:
-        """Add prepared calls or (task, data) pairs; all or none of each 10,000."""
-        return await self._add_each(self._each(jobs, options))
+    async def add_many(
+        self, jobs: Iterable[Any], *, connection: Any = None, **options: Unpack[JobOptions]
+    ) -> list[AsyncHandle[Any]]:
+        """Add prepared calls or (task, data) pairs; all or none of each 10,000. `connection`: see `add`."""
+        return await self._add_each(self._each(jobs, options), connection)
 
     async def _add_one(self, new: c.NewJob, connection: Any = None) -> AsyncHandle[Any]:
         """Add a job whose options and data were checked."""

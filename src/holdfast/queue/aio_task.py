@@ -53,16 +53,29 @@ class AsyncTaskWithOptions(TaskWithOptions[P, R]):
 
     async def add(self, *args: P.args, **kwargs: P.kwargs) -> AsyncHandle[Any]:
         """Add a job; returns after the commit."""
-        handle: AsyncHandle[Any] = await self._queue._add_one(self._new(args, kwargs))
+        handle: AsyncHandle[Any] = await self._queue._add_one(self._new(args, kwargs), self._connection)
         return handle
+
+    @overload  # type: ignore[override]
+    async def add_many(
+        self: "AsyncTaskWithOptions[P, Coroutine[Any, Any, T]]", calls: Iterable[Arguments]
+    ) -> list[AsyncHandle[T]]: ...
+
+    @overload
+    async def add_many(self, calls: Iterable[Arguments]) -> list[AsyncHandle[R]]: ...
+
+    async def add_many(self, calls: Iterable[Arguments]) -> list[AsyncHandle[Any]]:
+        """Add a job for each tuple or dict of arguments."""
+        handles: list[AsyncHandle[Any]] = await self._queue._add_each(self._each(calls), self._connection)
+        return handles
 
 
 class AsyncTask(AsyncTaskWithOptions[P, R], Task[P, R]):
     """A task whose `add` is awaited; its function may be a coroutine or not."""
 
-    def using(self, **options: Unpack[JobOptions]) -> AsyncTaskWithOptions[P, R]:
-        """The same task with other options."""
-        using: AsyncTaskWithOptions[P, R] = self._using(AsyncTaskWithOptions, options)
+    def using(self, *, connection: Any = None, **options: Unpack[JobOptions]) -> AsyncTaskWithOptions[P, R]:
+        """The same task with other options; see `Task.using`."""
+        using: AsyncTaskWithOptions[P, R] = self._using(AsyncTaskWithOptions, options, connection)
         return using
 
     @overload  # type: ignore[override]

@@ -43,7 +43,7 @@ _TAKEN_BY = {
     **dict.fromkeys(("cron", "every", "tz"), _SCHEDULE),
 }
 # Not an option, because a prepared call may be added later, without the transaction.
-NO_CONNECTION = "absent: only queue.add(task, data, connection=…) takes a connection"
+NO_CONNECTION = "absent: task.using(connection=…).add(…), queue.add and queue.add_many take a connection"
 # What `at_most_once=True` sets to 1.
 _AT_MOST_ONCE = ("attempts", "losses")
 

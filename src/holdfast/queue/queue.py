@@ -157,9 +157,11 @@ class Queue(BaseQueue):
         """
         return self._add_one(self._new(task, data, options), connection)
 
-    def add_many(self, jobs: Iterable[Any], **options: Unpack[JobOptions]) -> list[Handle[Any]]:
-        """Add prepared calls or (task, data) pairs; all or none of each 10,000."""
-        return self._add_each(self._each(jobs, options))
+    def add_many(
+        self, jobs: Iterable[Any], *, connection: Any = None, **options: Unpack[JobOptions]
+    ) -> list[Handle[Any]]:
+        """Add prepared calls or (task, data) pairs; all or none of each 10,000. `connection`: see `add`."""
+        return self._add_each(self._each(jobs, options), connection)
 
     def _add_one(self, new: c.NewJob, connection: Any = None) -> Handle[Any]:
         """Add a job whose options and data were checked."""

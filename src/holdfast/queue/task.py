@@ -36,6 +36,7 @@ from .answers import Failed
 from .definition import definition_of, read_handling, readable_type, returned_type
 from .encoding import decode, from_json_type
 from .options import (
+    NO_CONNECTION,
     Duration,
     JobOptions,
     defaults_of,
@@ -103,9 +104,17 @@ class TaskWithOptions(Generic[P, R]):
     """A task with options for its calls. The options are read once; keep it for many calls."""
 
     def __init__(
-        self, queue: Any, name: str, signature: Signature, options: JobOptions, given: JobOptions
+        self,
+        queue: Any,
+        name: str,
+        signature: Signature,
+        options: JobOptions,
+        given: JobOptions,
+        connection: Any = None,
     ) -> None:
         self._queue = queue
+        # Jobs are added inside the transaction of the caller's that is open on it.
+        self._connection = connection
         self.name = name
         self.signature = signature
         domain = options.get("domain")
@@ -121,6 +130,8 @@ class TaskWithOptions(Generic[P, R]):
 
     def call(self, *args: P.args, **kwargs: P.kwargs) -> NewJob:
         """A prepared call, for `add_many` and `then`."""
+        if self._connection is not None:
+            raise BadInput("connection", "given", needed=NO_CONNECTION)
         return self._new(args, kwargs, checks=False)
 
     @overload
@@ -133,8 +144,21 @@ class TaskWithOptions(Generic[P, R]):
 
     def add(self, *args: P.args, **kwargs: P.kwargs) -> Handle[Any]:
         """Add a job; returns after the commit."""
-        handle: Handle[Any] = self._queue._add_one(self._new(args, kwargs))
+        handle: Handle[Any] = self._queue._add_one(self._new(args, kwargs), self._connection)
         return handle
+
+    @overload
+    def add_many(
+        self: "TaskWithOptions[P, Coroutine[Any, Any, T]]", calls: Iterable[Arguments]
+    ) -> list[Handle[T]]: ...
+
+    @overload
+    def add_many(self, calls: Iterable[Arguments]) -> list[Handle[R]]: ...
+
+    def add_many(self, calls: Iterable[Arguments]) -> list[Handle[Any]]:
+        """Add a job for each tuple or dict of arguments."""
+        handles: list[Handle[Any]] = self._queue._add_each(self._each(calls), self._connection)
+        return handles
 
     def call_by_name(self, data: Any, *, complete: bool) -> NewJob:
         """A prepared call with this data; unless `complete`, arguments may be missing."""
@@ -240,15 +264,18 @@ class Task(TaskWithOptions[P, R]):
     def __repr__(self) -> str:
         return f"<Task {self.name!r}>"
 
-    def using(self, **options: Unpack[JobOptions]) -> TaskWithOptions[P, R]:
-        """The same task with other options: `resize.using(delay="30s").add("a.png")`."""
-        using: TaskWithOptions[P, R] = self._using(TaskWithOptions, options)
+    def using(self, *, connection: Any = None, **options: Unpack[JobOptions]) -> TaskWithOptions[P, R]:
+        """The same task with other options: `resize.using(delay="30s").add("a.png")`.
+
+        With `connection` it adds jobs inside your own transaction on that connection.
+        """
+        using: TaskWithOptions[P, R] = self._using(TaskWithOptions, options, connection)
         return using
 
-    def _using(self, kind: Any, options: JobOptions) -> Any:
+    def _using(self, kind: Any, options: JobOptions, connection: Any) -> Any:
         merged = merge(self.options, options)
         given = given_over(self.options, options, merged)
-        return kind(self._queue, self.name, self.signature, merged, given)
+        return kind(self._queue, self.name, self.signature, merged, given, connection)
 
     @overload
     def add_many(

@@ -238,6 +238,17 @@ def put(batch: Batch, before: Job, after: Job, data: Body | None) -> None:
         batch.put(after)
 
 
+def can_schedule(command: c.Add) -> bool:
+    """Whether jobs can be inserted inside a caller's own transaction without locking anything.
+
+    Unique keys are taken there and then: until the transaction ends, others wait to take the same key.
+    """
+    for new in command.jobs:
+        if new.parent_id:
+            raise BadInput("parent", "given", needed="absent inside your own transaction (connection=)")
+    return all(new.unique is None for new in command.jobs)
+
+
 def insert_scheduled(
     txn: Txn, maker: IdMaker, command: c.Add, shard_info: ShardInfo
 ) -> tuple[Changes, list[int]]:
@@ -248,9 +259,6 @@ def insert_scheduled(
     """
     added = []
     for new in command.every():
-        if new.unique is not None or new.parent_id:
-            what = "unique" if new.unique is not None else "parent"
-            raise BadInput(what, "given", needed="absent inside your own transaction (connection=)")
         slot = slot_for(new)
         if slot is not None and not shard_info.has_slot(slot):
             raise BadInput("domain", new.domain, needed="one of the shard that your connection leads to")
