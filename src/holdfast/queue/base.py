@@ -23,7 +23,7 @@ from . import asks
 from .addresses import shown_url
 from .asks import QueueRequest
 from .definition import check_function, check_not_taken, split_options
-from .encoding import decode
+from .encoding import add_codec, decode
 from .lease import Lease, Renewer, StopPoller
 from .options import Duration, JobOptions, TaskRef, merge, task_name, with_options
 from .publishing import Publisher, declared_name
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from .hooks import Hooks
 
 F = TypeVar("F", bound=Callable[..., Any])
+T = TypeVar("T")
 # Opens a store, or a connection to a server.
 Maker = ConnectionMaker | Callable[[], Store]
 
@@ -157,6 +158,13 @@ class BaseQueue:
         """Add jobs inside a hook, as with `around_run`; `yield` returns the id of the job."""
         self._made_hooks().surround("add", hook)
         return hook
+
+    def codec(self, kind: type[T], encode: Callable[[T], Any], decode: Callable[[Any], T]) -> None:
+        """Let arguments and results be of a class: `encode` makes JSON of a value, `decode` the reverse.
+
+        It applies to all queues of the process. Tasks whose annotations use the class are declared after it.
+        """
+        add_codec(kind, encode, decode)
 
     def _made_hooks(self) -> "Hooks":
         if self.hooks is None:

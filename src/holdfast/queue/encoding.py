@@ -4,7 +4,8 @@ What JSON would change silently is refused: NaN and infinity would become null, 
 text. Bytes are allowed if the annotations of a known task decode them to bytes again. Most data consists of
 text, integers, lists and dicts; one quick pass detects that, and no other check is needed then.
 
-Beyond the types of msgspec, paths of `pathlib` are text, and models of Pydantic are what they dump.
+Beyond the types of msgspec, paths of `pathlib` are text, models of Pydantic are what they dump, and programs
+add types by `codec`.
 """
 
 import re
@@ -14,6 +15,7 @@ from pathlib import PurePath
 from typing import Any, get_origin
 
 import msgspec
+from msgspec.inspect import CustomType, type_info
 
 from ..core.bounds import DATA_BYTES
 from ..core.errors import BadInput, TooLarge, Unquoted
@@ -26,8 +28,25 @@ Path = tuple[str | int, ...]
 DEEPEST_SHOWN, SHOWN_CHARACTERS = 5, 100
 
 
+# How types of the program are written and read; of all queues, as a type is the same for each.
+_codecs: dict[type, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {}
+
+
+def add_codec(kind: Any, encode: Callable[[Any], Any], decode: Callable[[Any], Any]) -> None:
+    """Write values of a type as what `encode` returns, and read them by `decode`."""
+    if not isinstance(kind, type):
+        raise BadInput("codec", kind, needed="a class")
+    if not callable(encode) or not callable(decode):
+        raise BadInput(f"codec of {kind.__name__}", "incomplete", needed="two functions: encode and decode")
+    if not isinstance(type_info(kind), CustomType) or issubclass(kind, PurePath) or is_model(kind):
+        raise BadInput("codec", Unquoted(kind.__name__), needed="a class that is not known already")
+    _codecs[kind] = encode, decode
+
+
 def as_json_type(value: Any) -> Any:
     """A value of a type that msgspec does not know, as one that it knows; `TypeError` if there is none."""
+    if type(value) in _codecs:
+        return _codecs[type(value)][0](value)
     if isinstance(value, PurePath):
         return str(value)
     if is_model(type(value)):
@@ -38,6 +57,8 @@ def as_json_type(value: Any) -> Any:
 def from_json_type(kind: Any, value: Any) -> Any:
     """The reverse of `as_json_type`. Other values stay: msgspec checks that they are of the type."""
     cls = get_origin(kind) or kind
+    if cls in _codecs:
+        return _decoded(cls, value)
     if issubclass(cls, PurePath) and isinstance(value, str):
         return cls(value)
     return _validated(cls, value) if is_model(cls) else value
@@ -49,12 +70,21 @@ def is_readable(kind: Any) -> bool:
     Abstract classes and protocols, which have other metaclasses, decide themselves what an instance is.
     """
     cls = get_origin(kind) or kind
-    return type(cls) is not type or cls is object or issubclass(cls, PurePath) or is_model(cls)
+    is_known = cls in _codecs or cls is object or issubclass(cls, PurePath) or is_model(cls)
+    return is_known or type(cls) is not type
 
 
 def is_model(kind: type) -> bool:
     """Whether a type is a model of Pydantic, which need not be installed."""
     return hasattr(kind, "model_dump") and hasattr(kind, "model_validate")
+
+
+def _decoded(kind: Any, value: Any) -> Any:
+    try:
+        return _codecs[kind][1](value)
+    except Exception as error:
+        # Without its text, which may have the value: that must not get into a log.
+        raise TypeError(f"what the codec of {kind.__name__} reads ({type(error).__name__})") from None
 
 
 def _validated(kind: Any, value: Any) -> Any:
