@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from holdfast.engine.connection import Connection
 from holdfast.engine.engine import Engine
 from holdfast.queue.base import BaseQueue
 from holdfast.store.common.clock import Clock
@@ -20,6 +21,7 @@ from holdfast.store.contract import (
     Changes,
     ClaimQuery,
     Leased,
+    OneStore,
     ReadTxn,
     Store,
     StoreReport,
@@ -46,7 +48,7 @@ class OnlyBatches:
         return False
 
 
-class Passing(OnlyBatches):
+class Passing(OnlyBatches, OneStore):
     """A store that passes everything on to another: the base of those that differ in one thing."""
 
     def __init__(self, store: Store) -> None:
@@ -182,6 +184,13 @@ def engines(queue: BaseQueue) -> list[Engine]:
     engine = queue.connection.engine
     found: list[Engine] = getattr(engine, "engines", [engine])
     return found
+
+
+def engine_of(connection: Connection) -> Engine:
+    """What writes for a connection to one store."""
+    engine = connection.engine
+    assert isinstance(engine, Engine)
+    return engine
 
 
 class Gate:

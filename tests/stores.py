@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from holdfast.store.common.clock import Clock
-from holdfast.store.contract import Store
+from holdfast.store.contract import AnyStore
 from tests.doubles import SharedMemory
 
-Open = Callable[[], Store]
+Open = Callable[[], AnyStore]
 # The fixtures of addresses of empty stores on servers.
 SERVED = ["postgres_url", "redis_url"]
 

@@ -12,6 +12,7 @@ import pytest
 import holdfast
 from holdfast.core import commands as c
 from holdfast.queue import tracing
+from tests.doubles import engine_of
 from tests.store.helpers import wait_until_settled
 
 PACKAGE = Path(holdfast.__file__).parent
@@ -198,7 +199,7 @@ def test_claims_and_finishes_by_the_thousand_stay_within_their_budget(tmp_path, 
             claimed = line.ask(c.Claim(limit=1_000, lease_ms=60_000, tenant=""))
             assert len(claimed) == 1_000
             answers = [c.Answer(hold=c.hold_of(one.job), held=one.job) for one in claimed]
-            line.engine.execute(answers)
+            engine_of(line).execute(answers)
 
         profile.count(claim_and_finish, times=1)
 

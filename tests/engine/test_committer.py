@@ -150,7 +150,7 @@ def test_a_claim_that_is_cancelled_as_the_queue_closes_is_given_back(tmp_path):
     async def run():
         async with holdfast.connect_async(tmp_path / "jobs.db") as queue:
             await queue.add("work")
-            store = queue.connection.store
+            (store,) = queue.connection.store.shards
             commit, committed, go_on = store.run, asyncio.Event(), threading.Event()
             loop = asyncio.get_running_loop()
 

@@ -13,7 +13,7 @@ from holdfast.core.errors import HoldfastError, LeaseLost, Refused
 from holdfast.core.job import Children, Code, Job, Place, State
 from holdfast.core.limits import Limit
 from holdfast.core.schedule import Schedule
-from holdfast.engine.commands import claims, outbox
+from holdfast.engine.commands import claims, verbs
 from holdfast.engine.engine import Engine
 from holdfast.store.contract import JobFilter
 from holdfast.store.memory.store import MemoryStore
@@ -335,7 +335,7 @@ def test_a_finish_that_is_refused_sweeps_nobody(rig, monkeypatch):
     rig.finish(*rig.claim())
     (parent,) = rig.claim()
 
-    monkeypatch.setattr(outbox, "add_one", Mock(side_effect=Refused("add", 1, found="so", needed="not so")))
+    monkeypatch.setattr(verbs, "add_one", Mock(side_effect=Refused("add", 1, found="so", needed="not so")))
     refused, _ = rig.do(c.Answer(hold=hold(parent)), c.Update(job_id=child, priority=1))
 
     assert isinstance(refused, Refused)
@@ -383,16 +383,18 @@ def test_schedules_that_are_due_at_once_fire_by_name(rig):
 
 
 @pytest.mark.parametrize("on_conflict", ["keep", "merge", "replace"])
-def test_a_follower_whose_key_is_held_by_a_strangers_child_does_not_refuse_the_finish(rig, on_conflict):
-    """It is that job, whoever's child; refused, the finish would be tried until all is quarantined."""
+def test_a_follower_whose_key_is_held_does_not_refuse_the_finish(rig, on_conflict):
+    """It is the job that holds it; a child of another has a key of its own."""
     rig.add("b", then=c.NewJob(task="a", unique=b"k", on_conflict=on_conflict))
     rig.add("c")
     first, parent = rig.claim()
+    holder = rig.add("a", unique=b"k", data='{"x":1}')
     child = rig.child(parent, "a", unique=b"k", data='{"x":1}')
 
     ended = rig.finish(first, result='{"n":2}')
 
     assert ended.state == State.FINISHED
-    data = rig.engine.read(lambda txn: txn.bodies([child]))[child]
-    assert data == {"keep": '{"x":1}', "merge": '{"x":1,"n":2}', "replace": '{"n":2}'}[on_conflict]
-    assert [job.id for job in rig.live(task="a")] == [child]
+    data = rig.engine.read(lambda txn: txn.bodies([child, holder]))
+    assert data[holder] == {"keep": '{"x":1}', "merge": '{"x":1,"n":2}', "replace": '{"n":2}'}[on_conflict]
+    assert data[child] == '{"x":1}'
+    assert {job.id for job in rig.live(task="a")} == {child, holder}

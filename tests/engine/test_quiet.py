@@ -8,15 +8,13 @@ import pytest
 
 from holdfast.core import bounds
 from holdfast.core import commands as c
-from holdfast.core.kinds import CHORE, OUTBOX, name_of
+from holdfast.core.kinds import CHORE, name_of
 from holdfast.core.limits import Limit
 from holdfast.core.schedule import Schedule
 from holdfast.engine import upkeep
-from holdfast.engine.claim_hint import read_claim_hint
-from holdfast.engine.commands import chores, outbox
+from holdfast.engine.commands import chores
 from holdfast.engine.committer import Committer
 from holdfast.engine.engine import Engine
-from holdfast.engine.shard_info import ShardInfo
 from holdfast.store.common.clock import monotonic_s
 from holdfast.store.contract import JOBS, Changes
 from holdfast.store.memory.store import MemoryStore
@@ -238,23 +236,6 @@ def test_what_is_left_to_do_is_told_to_others(clock, monkeypatch):
     assert (done.woke, done.ended, done.news) == (False, set(), False)
     assert told == [JOBS]
     assert engine.next_upkeep_ms == 0
-
-
-def test_a_letter_that_nobody_has_delivered_is_looked_after_soon(clock):
-    """By whoever hears of it, and again for as long as it lies there; on a store alone there are none."""
-    store = MemoryStore(clock)
-    new = c.NewJob(task="t", id=1)
-    message = msgspec.json.encode(outbox.OutboxMessage(job=new))
-    store.run(lambda txn: (Changes(rows={(OUTBOX, name_of("0", "1")): message}), None))
-    shard = ShardInfo(0, 2)
-
-    found = store.read(lambda txn: read_claim_hint(txn, [CLAIM], shard))
-    engine = engine_on(store, shard_info=shard)
-    engine.execute([CLAIM])
-
-    assert found.upkeep_ms == clock() + bounds.UPKEEP_PERIOD_MS
-    assert ahead_ms(engine, clock) == bounds.UPKEEP_PERIOD_MS
-    assert store.read(lambda txn: read_claim_hint(txn, [CLAIM])).upkeep_ms is None
 
 
 @pytest.mark.parametrize("chore", [False, True])

@@ -193,6 +193,8 @@ def test_while_the_store_is_away_only_plain_adds_are_accepted(tmp_path):
         added = queue.add("work", 2)
         for refused in (
             lambda: queue.add("work", unique="k"),
+            # Which a store of several shards may refuse.
+            lambda: queue.add("work", then=queue.call("work", domain="d")),
             lambda: queue.add("work", connection=object()),
             lambda: queue.get(added),
             queue.counts,

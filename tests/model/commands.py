@@ -19,7 +19,6 @@ from holdfast.core.job import Backoff, Code, Place, Record, State
 from holdfast.core.limits import Limit
 from holdfast.core.managing import RunSchedule, SetRetention, StopWorker
 from holdfast.core.schedule import Schedule
-from holdfast.core.unique import UniqueKey, key_of
 from holdfast.core.worker import Served, Worker
 from holdfast.store.contract import JobFilter
 
@@ -33,11 +32,6 @@ KEYS = (b"k", b"l")
 PROCESSES = 2
 # 1 is the job-command port; claims that name no owner are the process's own.
 OWNERS = (0, 1, 50, 51)
-UNIQUE_KEYS: list[UniqueKey] = [
-    key
-    for tenant, task, name, mock in product(TENANTS, TASKS, KEYS, (False, True))
-    if (key := key_of(c.NewJob(tenant=tenant, task=task, unique=name, mock=mock)))
-]
 # Given ids begin here, far below those that are made.
 GIVEN_ID = 1 << 20
 UNKNOWN_ID = 12345

@@ -1,24 +1,23 @@
 """Shards as a queue uses them: commands go to a `StoreConnection`, and its router asks the shards.
 
-Two sides are compared, so everything happens in one order: one multi-shard operation after the other, one of
-many answers after the other, and when a command has been answered, what it leaves for other shards: outbox
-messages and keys.
+Two sides are compared, so everything happens in one order: one command to several shards after the other, and
+the answers for one shard after those for another.
 """
 
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 from holdfast.core import commands as c
 from holdfast.core.errors import HoldfastError, StoreError
 from holdfast.engine.done import Done
-from holdfast.engine.sharding.router import ShardRouter
-from holdfast.engine.sharding.sharded_answers import OneAnswer
+from holdfast.engine.sharding.router import AnswerPart, ShardRouter
 from holdfast.engine.store_connection import StoreConnection
 from holdfast.engine.ticket import Ticket
-from holdfast.store.contract import Store
+from holdfast.store.contract import AnyStore
 
 
 class OperationPool(ThreadPoolExecutor):
@@ -42,7 +41,7 @@ class OperationPool(ThreadPoolExecutor):
 class RoutedEngine:
     """Runs commands through a connection, and tells what their transactions did."""
 
-    def __init__(self, store: Store, *, retention_ms: int | None = None, rng: Callable[[], float]) -> None:
+    def __init__(self, store: AnyStore, *, retention_ms: int | None = None, rng: Callable[[], float]) -> None:
         self.connection = StoreConnection(store, retention_ms=retention_ms, rng=rng)
         self.store, self.ids = store, self.connection.engine.ids
         router = self.connection._submitter
@@ -51,25 +50,30 @@ class RoutedEngine:
         router._pool = self._pool
         self._submit = router.submit
         router.submit = self._submit_in_order  # type: ignore[method-assign]
-        # The transactions of the current command, whose messages are not delivered yet.
-        self._done: deque[Done] = deque()
-        for committer in router._committers:
-            committer._after = self._done.append
+        # The transactions of the current command.
+        self._done: list[Done] = []
+        for engine in router.engine.engines:
+            engine.execute = partial(self._execute, engine.execute)  # type: ignore[method-assign]
         self._asks = False
 
     def execute(self, commands: Sequence[c.Command]) -> Done:
         """The replies, and what all transactions did: those of the commands, and those that these led to."""
         self._asks = not self._asks
         whole = Done(replies=self._ask_each(commands) if self._asks else self._submit_all(commands))
-        while self._done:
-            done = self._done.popleft()
-            self._router._after(done)
-            self._pool.wait()
+        self._pool.wait()
+        for done in self._done:
             _join(whole, done)
+        self._done.clear()
         for reply in whole.replies:
             if isinstance(reply, Exception) and not _is_refusal(reply):
                 raise reply
         return whole
+
+    def _execute(
+        self, execute: Callable[..., Done], commands: Sequence[c.Command], done: Done | None = None
+    ) -> Done:
+        self._done.append(execute(commands, done))
+        return self._done[-1]
 
     def _ask_each(self, commands: Sequence[c.Command]) -> list[Any]:
         """As a thread does, which commits by itself where one shard is enough."""
@@ -89,7 +93,7 @@ class RoutedEngine:
 
     def _submit_in_order(self, ticket: Ticket) -> None:
         """Submit a command; one of many answers is waited for, before the next goes to another shard."""
-        if not isinstance(ticket, OneAnswer):
+        if not isinstance(ticket, AnswerPart):
             self._submit(ticket)
             return
         on_reply, replied = ticket._on_reply, threading.Event()

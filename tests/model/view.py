@@ -9,11 +9,10 @@ from holdfast.core import kinds, rank
 from holdfast.core.bounds import MAX_TIME_MS
 from holdfast.core.job import Body, Job, Place, Record
 from holdfast.core.limits import Domain, DomainKey
-from holdfast.core.unique import Unique, UniqueKey
-from holdfast.engine.batch.holders import find_holders
+from holdfast.core.unique import Unique, UniqueKey, read_unique
 from holdfast.engine.batch.limiting import list_domains
 from holdfast.engine.sysid import Sysid
-from holdfast.store.contract import CountKey, JobFilter, Moments, ReadTxn, Store, Waiting, WaitingQuery
+from holdfast.store.contract import AnyStore, CountKey, JobFilter, Moments, ReadTxn, Waiting, WaitingQuery
 
 # More than any history makes.
 ALL = 100_000
@@ -30,8 +29,6 @@ KINDS = (
     kinds.FLOOR,
     kinds.STEPS,
     kinds.JOB_LOG,
-    kinds.POINTER,
-    kinds.OUTBOX,
     kinds.HANDLER,
     kinds.HANDLER_VERSION,
     kinds.HANDLED,
@@ -73,14 +70,15 @@ class View(Record, frozen=True, kw_only=True):
         return found
 
 
-def look(store: Store, *, ids: set[int], tenants: tuple[str, ...], keys: list[UniqueKey]) -> View:
-    """A view of a store: of all jobs, of the bodies of all ids that ever were, of these keys."""
+def look(store: AnyStore, *, ids: set[int], tenants: tuple[str, ...]) -> View:
+    """A view of a store: of all jobs, of the bodies of all ids that ever were."""
 
     def see(txn: ReadTxn) -> View:
         live = {job.id: job for job in txn.jobs(JobFilter(), after=0, limit=ALL)}
         archived = {job.id: job for job in txn.jobs(JobFilter(archived=True), after=0, limit=ALL)}
         ever = sorted(ids | live.keys() | archived.keys())
         domains = [d for tenant in tenants for d in list_domains(txn, tenant, after=b"", limit=ALL)]
+        holders = [read_unique(raw) for _, raw in txn.scan(kinds.UNIQUE, limit=ALL)]
         parents = sorted({job.parent_id for job in live.values() if job.parent_id})
         return View(
             now_ms=txn.now_ms,
@@ -90,7 +88,7 @@ def look(store: Store, *, ids: set[int], tenants: tuple[str, ...], keys: list[Un
             results=txn.bodies(ever, result=True),
             counts=txn.counts(),
             domains={domain.key: domain for domain in domains},
-            uniques=find_holders(txn, keys),
+            uniques={holder.id: holder for holder in holders},
             moments=txn.moments(),
             waiting=txn.waiting(WaitingQuery(limit=ALL)),
             records=_records(txn),

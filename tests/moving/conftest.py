@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import pytest
 
 from holdfast.engine import sysid
-from holdfast.store.contract import Store
+from holdfast.store.contract import AnyStore
 from holdfast.store.sharded.store import Opener, ShardedStore
 from holdfast.store.sqlite.store import SqliteStore
 from holdfast.testing.clock import MovedClock
@@ -43,13 +43,13 @@ def two(request: pytest.FixtureRequest) -> Two:
     return Two(first, second, clock)
 
 
-def _opener(request: pytest.FixtureRequest, clock: MovedClock, kind: str) -> Callable[[], Store]:
+def _opener(request: pytest.FixtureRequest, clock: MovedClock, kind: str) -> Callable[[], AnyStore]:
     if not kind.isdecimal():
         return opener(request, clock, kind)
     return shards(request.getfixturevalue("tmp_path") / f"of{kind}", int(kind), clock)
 
 
-def shards(folder: Path, count: int, clock: MovedClock) -> Callable[[], Store]:
+def shards(folder: Path, count: int, clock: MovedClock) -> Callable[[], AnyStore]:
     """So many files as one store."""
     folder.mkdir()
 

@@ -7,15 +7,16 @@ from holdfast.core import commands as c
 from holdfast.core.ids import slot_of
 from holdfast.core.indexed import LogItem
 from holdfast.core.job import Job
-from holdfast.core.kinds import NUMBER, OUTBOX, POINTER, SHARD, UNIQUE
+from holdfast.core.kinds import NUMBER, SCHEDULE, SHARD, UNIQUE
 from holdfast.core.moving import read_notice
-from holdfast.core.slots import slot_of_record
+from holdfast.core.slots import slot_of_record, slot_of_schedule
 from holdfast.core.unique import read_unique
-from holdfast.engine.migrate.move import StoreMove, shards_of
+from holdfast.engine.commands.schedules import read_kept
+from holdfast.engine.migrate.move import StoreMove
 from holdfast.engine.migrate.parts import CopiedPart, CountsPart, Live, Settled
 from holdfast.engine.migrate.rows import Rows
 from holdfast.queue.queue import Queue
-from holdfast.store.contract import JobFilter, ReadTxn, Store, WaitingQuery
+from holdfast.store.contract import AnyStore, JobFilter, ReadTxn, WaitingQuery
 from holdfast.store.sharded.store import ShardedStore
 from holdfast.testing.clock import MovedClock
 from holdfast.testing.stores.making import tally
@@ -24,16 +25,16 @@ from holdfast.testing.stores.making import tally
 class Two(NamedTuple):
     """Two empty stores, by what opens them."""
 
-    open_source: Callable[[], Store]
-    open_target: Callable[[], Store]
+    open_source: Callable[[], AnyStore]
+    open_target: Callable[[], AnyStore]
     clock: MovedClock
 
-    def move(self, source: Store, target: Store, **options: Any) -> StoreMove:
+    def move(self, source: AnyStore, target: AnyStore, **options: Any) -> StoreMove:
         """A move that has not begun."""
         return StoreMove(source, target, here="here", there="there", **{"batch": 4} | options)
 
 
-def make_queue(open_store: Callable[[], Store]) -> Queue:
+def make_queue(open_store: Callable[[], AnyStore]) -> Queue:
     """A queue, like a process of its own."""
     return Queue(open_store, url="the store under test")
 
@@ -98,11 +99,11 @@ def _log(queue: Queue) -> None:
     ask(c.TrimLog(log="events", keep_keys=6))
 
 
-def seen(store: Store) -> dict[str, list[Any]]:
+def seen(store: AnyStore) -> dict[str, list[Any]]:
     """All rows of all parts, and the orders that a store keeps them in."""
 
     def see(txn: ReadTxn) -> dict[str, list[Any]]:
-        tables = [table for table in txn.tables() if table not in (SHARD, POINTER)]
+        tables = [table for table in txn.tables() if table != SHARD]
         parts: list[CopiedPart[Any, Any]] = [
             Settled(deep=True),
             Live(deep=True),
@@ -120,22 +121,21 @@ def seen(store: Store) -> dict[str, list[Any]]:
     return store.read(see)
 
 
-def check_same(target: Store, source: Store) -> None:
+def check_same(target: AnyStore, source: AnyStore) -> None:
     """That all is in the target as it was, and there where it is looked for."""
     found, expected = seen(target), seen(source)
     if isinstance(target, ShardedStore) or isinstance(source, ShardedStore):
-        # Letters are addressed anew, and numbers of schedules noted for other shards.
+        # Numbers of schedules are noted for other shards.
         for view in (found, expected):
-            view["due"] = [page for page in view["due"] if page[0] not in (NUMBER, OUTBOX)]
-            for table in (NUMBER, OUTBOX):
-                view.pop(table, None)
+            view["due"] = [page for page in view["due"] if page[0] != NUMBER]
+            view.pop(NUMBER, None)
     assert found == expected
-    assert [text for shard in shards_of(target) for text in misplaced(shard)] == []
+    assert [text for shard in target.shards for text in misplaced(shard)] == []
     held = dict(found.get(UNIQUE, []))
     assert target.read(lambda txn: txn.rows(UNIQUE, list(held))) == held
 
 
-def misplaced(store: Store) -> list[str]:
+def misplaced(store: AnyStore) -> list[str]:
     """What a shard has that belongs to another, or counts otherwise than there is."""
     number, of = getattr(store, "number", 0), getattr(store, "of", 1)
 
@@ -146,7 +146,12 @@ def misplaced(store: Store) -> list[str]:
         slots += [("parent", job.parent_id) for job in live if job.parent_id]
         slots += [("domain", slot_of(job.tenant, job.domain)) for job in live if job.domain is not None]
         slots += [("key", read_unique(raw).job_id) for _, raw in txn.scan(UNIQUE, limit=10_000)]
-        rows = [(table, key) for table in txn.tables() if table != UNIQUE for key in txn.rows(table)]
+        slots += [
+            (f"schedule {key}", slot_of_schedule(read_kept(raw).schedule.name, read_kept(raw).job))
+            for key, raw in txn.rows(SCHEDULE).items()
+        ]
+        placed = (UNIQUE, SCHEDULE)
+        rows = [(table, key) for table in txn.tables() if table not in placed for key in txn.rows(table)]
         for table, key in rows:
             slot = None if (table, key) == ("sysid", "1") else slot_of_record(table, key)
             slots += [] if slot is None else [(f"{table} {key}", slot)]
@@ -158,7 +163,7 @@ def misplaced(store: Store) -> list[str]:
     return store.read(see)
 
 
-def standing_of(store: Store) -> str:
+def standing_of(store: AnyStore) -> str:
     """What the notice on a store's door says."""
     raw = store.read(lambda txn: txn.notice())
     return read_notice(raw).standing.value if raw else ""

@@ -15,7 +15,7 @@ from hypothesis import note
 from holdfast.engine.migrate.move import StoreMove
 from holdfast.engine.migrate.parts import Misplaced
 from holdfast.store.common.clock import Clock
-from holdfast.store.contract import Store
+from holdfast.store.contract import AnyStore
 from holdfast.store.memory.store import MemoryStore
 from holdfast.store.postgres.store import PostgresStore
 from holdfast.store.sharded.store import Opener, ShardedStore
@@ -25,7 +25,7 @@ from tests.servers import Schemas
 from tests.test_model import run
 
 # Opens the n-th store of a history.
-OpenNext = Callable[[Clock, Path, int], Store]
+OpenNext = Callable[[Clock, Path, int], AnyStore]
 HISTORIES, PROOF_HISTORIES, PIECES = 4, 500, 10
 # Of how many shards the stores of a history are, again and again.
 COUNTS = (4, 2, 1, 8)
@@ -50,7 +50,7 @@ class Moving(Model):
         self._move(self.sides[1], lambda: self.open_next(self.clock, folder, number))
         self.view = self._look()
 
-    def _move(self, side: Side, open_store: Callable[[], Store]) -> None:
+    def _move(self, side: Side, open_store: Callable[[], AnyStore]) -> None:
         """Move, and let all processes follow with all that they hold."""
         target = open_store()
         StoreMove(side.now.store, target, here=f"{self.moves - 1}", there=f"{self.moves}", batch=3).run()
@@ -101,7 +101,7 @@ class Spreading(Moving):
         self._move(self.sides[1], lambda: self.open_next(self.clock, folder, number))
         self.view = self._look()
 
-    def _move(self, side: Side, open_store: Callable[[], Store]) -> None:
+    def _move(self, side: Side, open_store: Callable[[], AnyStore]) -> None:
         before = [process.engine for process in side.processes]
         super()._move(side, open_store)
         for process, engine in zip(side.processes, before, strict=True):
@@ -109,7 +109,7 @@ class Spreading(Moving):
             process.engine.ids.go_on(engine.ids)
 
 
-def memories(clock: Clock, count: int) -> Store:
+def memories(clock: Clock, count: int) -> AnyStore:
     """So many stores in memory as one, or one."""
     stores = [MemoryStore(clock) for _ in range(count)]
     if count == 1:
@@ -117,11 +117,11 @@ def memories(clock: Clock, count: int) -> Store:
     return ShardedStore([Opener("memory", partial(_same, store)) for store in stores])
 
 
-def _same(store: Store) -> Store:
+def _same(store: AnyStore) -> AnyStore:
     return store
 
 
-def folders(clock: Clock, folder: Path, number: int) -> Store:
+def folders(clock: Clock, folder: Path, number: int) -> AnyStore:
     """One file, or several as one, after the other."""
     of = COUNTS[number % len(COUNTS)]
     if of == 1:
@@ -139,7 +139,7 @@ def spreading() -> type[Model]:
     return type("Machine", (Spreading,), {"open_next": staticmethod(folders), "make_memory": memory})
 
 
-def files(clock: Clock, folder: Path, number: int) -> Store:
+def files(clock: Clock, folder: Path, number: int) -> AnyStore:
     """One file after the other."""
     return SqliteStore(folder / f"{number}.db", clock=clock)
 
@@ -149,7 +149,7 @@ def both(postgres_schemas: Schemas) -> Iterator[OpenNext]:
     """A file, then a schema of PostgreSQL, then a file."""
     taken: dict[tuple[Path, int], str] = {}
 
-    def opened(clock: Clock, folder: Path, number: int) -> Store:
+    def opened(clock: Clock, folder: Path, number: int) -> AnyStore:
         if number % 2 == 0:
             return files(clock, folder, number)
         if (folder, number) not in taken:

@@ -3,10 +3,13 @@
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+import msgspec
 import pytest
 from msgspec.structs import replace
 
+from holdfast.core import commands as c
 from holdfast.core import ids
+from holdfast.core.defaults import Defaults
 from holdfast.core.errors import BadInput, Stopped, StoreCorrupt, StoreError, Unavailable
 from holdfast.core.moving import Standing
 from holdfast.engine.migrate.move import StoreMove, undo
@@ -180,6 +183,46 @@ def test_a_job_that_would_be_in_two_places_is_refused_before_anything_is_written
     parent.done()
     files.move(source, target).run()
     check_same(target, source)
+
+
+def _followed_elsewhere(queue: Queue) -> str:
+    queue.add("work", domain="a", then=queue.call("then", domain="b"))
+    return "the job that follows [0-9]+ is .*the domain of then"
+
+
+def _keyed_follower(queue: Queue) -> str:
+    queue.add("work", domain="a", then=queue.call("keyed", unique="k"))
+    job = queue.next(["work"], renew=False)
+    assert job is not None
+    job.done()
+    return "the unique key of job [0-9]+"
+
+
+def _schedule_elsewhere(queue: Queue) -> str:
+    queue.schedule("tick", "work", every="1h", domain="a", then=queue.call("then", domain="b"))
+    return "the schedule is 'tick'"
+
+
+def _published_elsewhere(queue: Queue) -> str:
+    then = msgspec.json.encode(c.NewJob(task="then", unique=b"k")).decode()
+    queue.connection.ask(c.Publish(tasks=((None, "work", Defaults(then=then)),)))
+    return "the follow-up job of the task"
+
+
+@pytest.mark.parametrize(
+    "make", [_followed_elsewhere, _keyed_follower, _schedule_elsewhere, _published_elsewhere]
+)
+def test_what_shards_would_refuse_is_not_moved_to_them(tmp_path, files, opened, make):
+    """It is said before anything is written; to one store it moves."""
+    message = make(opened(make_queue(files.open_source)))
+    source, target = opened(files.open_source()), opened(shards(tmp_path / "new", 4, files.clock)())
+
+    for attempt in (files.move(source, target).check, files.move(source, target).run):
+        with pytest.raises(BadInput, match=message):
+            attempt()
+
+    assert (standing_of(source), standing_of(target)) == ("", "")
+    files.move(source, opened(files.open_target())).run()
 
 
 def test_one_that_comes_while_all_is_copied_lets_the_source_go_on(tmp_path, files, opened):

@@ -9,7 +9,7 @@ import pytest
 from holdfast.core.moving import Standing
 from holdfast.engine.migrate.move import StoreMove
 from holdfast.queue.queue import Queue
-from holdfast.store.contract import Changes, Store, Txn
+from holdfast.store.contract import AnyStore, Changes, Store, Txn
 from holdfast.store.sharded.store import Opener, ShardedStore
 from holdfast.store.sqlite.store import SqliteStore
 from holdfast.testing.clock import MovedClock
@@ -43,10 +43,10 @@ class Deadly(Passing):
         return self.store.run(fn)
 
 
-def deadly(store: Store, lives: list[int], *, commits: bool) -> Store:
+def deadly(store: AnyStore, lives: list[int], *, commits: bool) -> AnyStore:
     """The same of each shard, where there are several: a kill may come between any two of them."""
     if not isinstance(store, ShardedStore):
-        return Deadly(store, lives, commits=commits)
+        return Deadly(store.shards[0], lives, commits=commits)
 
     def open_shard(at: int) -> Opener:
         return Opener(f"{at}", lambda: Deadly(store.shards[at], lives, commits=commits))
@@ -54,7 +54,7 @@ def deadly(store: Store, lives: list[int], *, commits: bool) -> Store:
     return ShardedStore([open_shard(at) for at in range(len(store.shards))])
 
 
-def in_memory(clock: MovedClock, count: int) -> Callable[[], Store]:
+def in_memory(clock: MovedClock, count: int) -> Callable[[], AnyStore]:
     """So many stores in memory as one, or one alone."""
     memories = [SharedMemory(clock) for _ in range(count)]
     if count == 1:

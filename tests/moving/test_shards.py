@@ -12,27 +12,22 @@ import holdfast
 from holdfast.core import commands as c
 from holdfast.core import ids
 from holdfast.core.errors import Moved
-from holdfast.core.job import Job
-from holdfast.core.kinds import CHORE, FLOOR, NUMBER, OUTBOX, POINTER, SCHEDULE, UNIQUE, WORKER, name_of
-from holdfast.core.slots import slot_of_key, slot_of_schedule
-from holdfast.core.unique import Unique, read_unique
+from holdfast.core.kinds import CHORE, FLOOR, NUMBER, SCHEDULE, UNIQUE, WORKER, name_of
+from holdfast.core.unique import Unique, UniqueKey, read_unique
 from holdfast.core.worker import Worker
 from holdfast.engine.commands.chores import Chore
-from holdfast.engine.commands.keys import TakeKey
-from holdfast.engine.commands.outbox import OutboxMessage
 from holdfast.engine.commands.schedules import read_kept
-from holdfast.engine.migrate.move import shards_of
-from holdfast.engine.sharding.operations import ShardOperations
+from holdfast.engine.sharding.router import ShardRouter
 from holdfast.queue.connect import store_maker
 from holdfast.queue.queue import Queue
-from holdfast.store.contract import Changes, JobFilter, ReadTxn, Store
+from holdfast.store.contract import AnyStore, Changes
 from holdfast.testing.clock import MovedClock
 from tests.moving.conftest import shards
 from tests.moving.filled import Two, check_same, fill, make_queue
 from tests.moving.test_following import FOUR, TWO, move
 from tests.moving.test_resumed import in_memory
 from tests.queue_suite.fixtures import START_MS
-from tests.queue_suite.tools import complaints, until
+from tests.queue_suite.tools import complaints
 
 
 def pairs(*counts: tuple[int, int]) -> Any:
@@ -48,7 +43,7 @@ def two(request: pytest.FixtureRequest) -> Two:
     return Two(source, target, clock)
 
 
-def moved(two: Two, opened: Callable[[Any], Any]) -> tuple[Queue, Store]:
+def moved(two: Two, opened: Callable[[Any], Any]) -> tuple[Queue, AnyStore]:
     """Move, and look that all is there; a queue on the target, and the target."""
     source, target = opened(two.open_source()), opened(two.open_target())
     two.move(source, target).run()
@@ -56,89 +51,9 @@ def moved(two: Two, opened: Callable[[Any], Any]) -> tuple[Queue, Store]:
     return opened(make_queue(two.open_target)), target
 
 
-def records(store: Store, kind: str) -> dict[str, bytes]:
+def records(store: AnyStore, kind: str) -> dict[str, bytes]:
     """All of a kind, in any shard."""
     return store.read(lambda txn: txn.rows(kind))
-
-
-@pairs((4, 1), (4, 2), (4, 8), (8, 4))
-def test_letters_under_way_are_delivered_once(two, opened, monkeypatch):
-    """What follows a job, and what a schedule has fired, with the numbers that were told."""
-    queue = opened(make_queue(two.open_source))
-    with monkeypatch.context() as patch:
-        patch.setattr(ShardOperations, "deliver", lambda _operations, _messages: None)
-        for n in range(12):
-            queue.add("first", then=queue.call("second", {"n": n}, domain=f"d{n}"))
-            queue.schedule(f"s{n}", "third", every="1h", domain=f"d{n}")
-        for job in queue.claim(["first"], limit=12, renew=False):
-            job.done()
-        two.clock.advance(3_600_000)
-        queue.connection.ask(c.Upkeep())
-        source = opened(two.open_source())
-        sent = {
-            msgspec.json.decode(raw, type=OutboxMessage).job.id for raw in records(source, OUTBOX).values()
-        }
-        assert len(sent) > 4
-        there = {job.id for job in queue.jobs(limit=1000)}
-        target = opened(two.open_target())
-        two.move(source, target).run()
-
-    assert {int(msgspec.json.decode(name)[1]) for name in records(target, OUTBOX)} == sent
-    new = opened(make_queue(two.open_target))
-    for _ in range(2):
-        new.connection.ask(c.Upkeep())
-    until(lambda: not records(target, OUTBOX))
-    assert {job.id for job in new.jobs(limit=1000)} == there | sent
-    assert new.counts()["second"] == {"QUEUED": 12}
-    assert new.counts()["third"] == {"QUEUED": 12}
-    assert complaints(new) == []
-
-
-@pairs((4, 1), (4, 2), (4, 8))
-def test_an_outbox_message_of_a_schedule_is_found_by_it(two, opened, monkeypatch):
-    """In the shard that the schedule has there: so that it does not fire while its last job is under way."""
-    queue = opened(make_queue(two.open_source))
-    monkeypatch.setattr(ShardOperations, "deliver", lambda _operations, _messages: None)
-    for n in range(8):
-        queue.schedule(f"s{n}", "third", every="1h", domain=f"d{n}")
-    two.clock.advance(3_600_000)
-    queue.connection.ask(c.Upkeep())
-    target = opened(two.open_target())
-
-    two.move(opened(two.open_source()), target).run()
-
-    shards = shards_of(target)
-    for raw in records(target, SCHEDULE).values():
-        schedule = read_kept(raw).schedule
-        shard = slot_of_schedule(schedule.tenant, schedule.name) % len(shards)
-        name = name_of(str(shard), str(schedule.last_id))
-        if schedule.last_id not in {job.id for job in target.read(_all_jobs)}:
-            assert name in records(shards[shard], OUTBOX)
-
-
-def _all_jobs(txn: ReadTxn) -> list[Job]:
-    return txn.jobs(JobFilter(), after=0, limit=1000)
-
-
-@pairs((4, 1), (4, 2), (2, 4))
-def test_a_key_between_its_two_steps_is_free_there(two, opened):
-    """Nothing was added, so nobody waits a minute for it; keys that are held away from home are held."""
-    queue = opened(make_queue(two.open_source))
-    kept = [queue.add("work", unique=f"k{n}", domain=f"d{n}") for n in range(8)]
-    half = [("", "work", b"real:half%d" % n) for n in range(8)]
-    for key in half:
-        queue.connection._submitter._ask(
-            slot_of_key(key) % len(shards_of(two.open_source())), TakeKey(key=key, job_id=1)
-        )
-    assert len(records(two.open_source(), POINTER)) > 8
-
-    new, target = moved(two, opened)
-
-    assert [new.add("work", unique=f"k{n}", domain=f"d{n}").id for n in range(8)] == [job.id for job in kept]
-    added = [new.add("work", unique=f"half{n}", domain=f"d{n}").id for n in range(8)]
-    assert len(set(added)) == 8
-    assert complaints(new) == []
-    assert all(msgspec.json.decode(raw)["job_id"] != 1 for raw in records(target, POINTER).values())
 
 
 @pairs((1, 4), (2, 8), (4, 1), (4, 2))
@@ -158,14 +73,13 @@ def test_schedules_keep_their_numbers_and_no_other_gets_one(two, opened):
     assert max(Counter(_numbers(target).values()).values()) == 1
     two.clock.advance(3_600_000)
     new.connection.ask(c.Upkeep())
-    until(lambda: not records(target, OUTBOX))
     jobs = [job for job in new.jobs(limit=100) if job.task == "tick"]
     assert sorted(msgspec.json.encode(new.data(job)).decode() for job in jobs) == sorted(
         [f'{{"old":{n}}}' for n in range(10) if n != 3] + [f'{{"new":{n}}}' for n in range(20)]
     )
 
 
-def _numbers(store: Store) -> dict[str, int]:
+def _numbers(store: AnyStore) -> dict[str, int]:
     kept = (read_kept(raw).schedule for raw in records(store, SCHEDULE).values())
     return {schedule.name: schedule.number for schedule in kept}
 
@@ -177,8 +91,8 @@ def test_what_several_shards_say_of_one_thing_is_one(two, opened):
     held = queue.add("work", unique="k", domain="d")
     source = opened(two.open_source())
     home = ids.unpack(held.id).slot % 4
-    key = ("", "work", b"real:k")
-    run_out = Unique(tenant=key[0], task=key[1], key=key[2], job_id=held.id + 1, until_ms=1)
+    key = UniqueKey("", "work", b"d", b"real:k")
+    run_out = Unique(**key._asdict(), job_id=held.id + 1, until_ms=1)
     for at, shard in enumerate(source.shards):
         worker = Worker(name="w", host="h", pid=1, started_at=1, said_at=(at + 2) % 4)
         values = {FLOOR: str(100 + (at + 1) % 4).encode(), WORKER: msgspec.json.encode(worker)}
@@ -190,7 +104,7 @@ def test_what_several_shards_say_of_one_thing_is_one(two, opened):
             (CHORE, name_of("domains", "")): chore,
         }
         if at != home:
-            written[UNIQUE, name_of(*key)] = msgspec.json.encode(run_out)
+            written[UNIQUE, key.name] = msgspec.json.encode(run_out)
 
         shard.run(lambda _txn, rows=written: (Changes(rows=rows), None))
     target = opened(two.open_target())
@@ -201,7 +115,7 @@ def test_what_several_shards_say_of_one_thing_is_one(two, opened):
     assert msgspec.json.decode(records(target, WORKER)["w"], type=Worker).said_at == 3
     (chore,) = {*records(target, CHORE).values()}
     assert msgspec.json.decode(chore, type=Chore).after == b"0"
-    found = target.read(lambda txn: txn.rows(UNIQUE, [name_of(*key)]))[name_of(*key)]
+    found = target.read(lambda txn: txn.rows(UNIQUE, [key.name]))[key.name]
     assert read_unique(found).job_id == held.id
 
 
@@ -217,24 +131,24 @@ def test_what_has_moved_on_is_noted_no_more(two, opened):
     two.move(target, back).run()
 
     check_same(back, target)
-    assert records(back, NUMBER) == records(back, POINTER) == {}
+    assert records(back, NUMBER) == {}
 
 
 def test_of_a_call_that_goes_to_several_shards_only_the_rest_is_asked_for_there(tmp_path, monkeypatch):
     """What was added before the store moved is not added again."""
     monkeypatch.chdir(tmp_path)
-    add_at = ShardOperations._add_at
+    ask = ShardRouter._ask
     parts: list[int] = []
 
-    def moves_at_the_third(routes: ShardOperations, at: int, command: c.Add) -> list[int]:
+    def moves_at_the_third(router: ShardRouter, at: int, command: c.Command) -> Any:
         parts.append(at)
         if len(parts) == 3:
             move(FOUR, TWO)
-        return add_at(routes, at, command)
+        return ask(router, at, command)
 
-    monkeypatch.setattr(ShardOperations, "_add_at", moves_at_the_third)
+    monkeypatch.setattr(ShardRouter, "_ask", moves_at_the_third)
     with holdfast.connect(FOUR) as queue:
-        keyed = [queue.call("keyed", {"n": n}, domain=f"d{n}", unique=f"k{n % 30}") for n in range(40)]
+        keyed = [queue.call("keyed", {"n": n}, domain=f"d{n}", unique="k") for n in [*range(30), *range(10)]]
         plain = [queue.call("plain", {"n": n}, domain=f"d{n}") for n in range(40)]
         made = [job.id for job in queue.add_many([*keyed, *plain])]
 

@@ -7,8 +7,7 @@ import pytest
 
 from holdfast.core.errors import HoldfastError, Unavailable
 from holdfast.core.moving import Standing
-from holdfast.engine.migrate.move import shards_of
-from holdfast.store.contract import Changes, Store, Txn
+from holdfast.store.contract import AnyStore, Changes, Store, Txn
 from holdfast.store.sharded.store import Opener, ShardedStore
 from tests.doubles import Passing
 from tests.moving.filled import check_same, fill, make_queue, standing_of
@@ -30,10 +29,10 @@ class Failing(Passing):
         return self.store.run(fn)
 
 
-def failing(store: Store, faults: list[BaseException]) -> Store:
+def failing(store: AnyStore, faults: list[BaseException]) -> AnyStore:
     """The same of each shard, where there are several."""
     if not isinstance(store, ShardedStore):
-        return Failing(store, faults)
+        return Failing(store.shards[0], faults)
 
     def open_shard(shard: Store) -> Opener:
         return Opener("failing", lambda: Failing(shard, faults))
@@ -59,7 +58,7 @@ def test_a_target_that_fails_in_the_last_pass_lets_the_source_go_on(some, opened
     with pytest.raises(type(fault)):
         some.move(source, failing(target, faults), phase=fails).run()
 
-    assert [standing_of(shard) for shard in shards_of(source)] == [Standing.COPYING] * len(shards_of(source))
+    assert [standing_of(shard) for shard in source.shards] == [Standing.COPYING] * len(source.shards)
     queue.add("goes on")
     some.move(source, target).run()
     check_same(target, source)
@@ -101,8 +100,8 @@ def test_a_shard_of_the_source_that_is_down_leaves_no_other_stopped(some, opened
     with pytest.raises(Unavailable, match="the shard is down"):
         move.run()
 
-    wanted = [Standing.COPYING] * len(shards_of(source))
+    wanted = [Standing.COPYING] * len(source.shards)
     wanted[1:2] = [Standing.STOPPED] * len(wanted[1:2])
-    assert [standing_of(shard) for shard in shards_of(source)] == wanted
+    assert [standing_of(shard) for shard in source.shards] == wanted
     some.move(source, target).run()
     check_same(target, source)

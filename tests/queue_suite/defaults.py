@@ -203,7 +203,7 @@ def test_defaults_that_no_job_may_have_are_refused(queue: Queue, defaults: Defau
 )
 def test_defaults_that_cannot_be_read_do_not_stop_claims(queue: Queue, row: bytes) -> None:
     """They are as if not published; a worker that starts replaces them."""
-    store = queue.connection.engine.store
+    store = queue.connection.store.shards[0]
     store.run(lambda _: (Changes(rows={(TASK, name_of("", "work")): row}), None))
     queue.add("work")
 

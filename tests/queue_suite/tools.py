@@ -9,10 +9,10 @@ from typing import Any, TypeVar
 from holdfast.core import commands as c
 from holdfast.core.job import Backoff, Job, Place, State
 from holdfast.core.kinds import SYSID
-from holdfast.core.unique import key_of
 from holdfast.queue.queue import ClaimedJob, Queue
 from holdfast.store.common.clock import monotonic_s
 from holdfast.store.contract import JobFilter
+from tests.doubles import engine_of
 
 from ..doubles import Gate
 from ..model.checks import CHECKS
@@ -43,9 +43,9 @@ def ask(queue: Queue, command: c.Command) -> Any:
 
 def ask_all(queue: Queue, commands: Sequence[c.Command]) -> list[Any]:
     """The replies to commands that are one transaction; on shards, one after the other."""
-    if queue.connection.store.capabilities.is_sharded:
+    if len(queue.connection.store.shards) > 1:
         return [ask(queue, command) for command in commands]
-    return queue.connection.engine.execute(commands).replies
+    return engine_of(queue.connection).execute(commands).replies
 
 
 def hold_of(job: ClaimedJob) -> c.Hold:
@@ -104,14 +104,7 @@ def live(queue: Queue, **query: Any) -> list[Job]:
 def see(queue: Queue) -> View:
     """Everything that the store of a queue shows."""
     store = queue.connection.engine.store
-    jobs = store.read(
-        lambda txn: [
-            *txn.jobs(JobFilter(), after=0, limit=ALL),
-            *txn.jobs(JobFilter(archived=True), after=0, limit=ALL),
-        ]
-    )
-    keys = sorted({key for job in jobs if (key := key_of(job)) is not None})
-    view = look(store, ids=set(), tenants=TENANTS, keys=keys)
+    view = look(store, ids=set(), tenants=TENANTS)
     # Who makes ids is nobody's affair but the engine's.
     for record in [record for record in view.records if record[0] == SYSID]:
         del view.records[record]

@@ -300,8 +300,8 @@ def test_a_replace_reaches_a_job_that_lapsed(queue: Queue, clock: MovedClock, la
 
 def test_what_follows_a_job_keeps_to_its_own_key(queue: Queue) -> None:
     """A job that is there already is what follows; the finish stands."""
-    waiting = queue.add("second", 1, unique="key")
-    queue.add("first", then=queue.call("second", unique="key"))
+    waiting = queue.add("second", 1, unique="key", domain="d")
+    queue.add("first", domain="d", then=queue.call("second", unique="key", domain="d"))
 
     assert take(queue, "first").done(2).state == State.FINISHED
 
@@ -358,12 +358,22 @@ def test_mocked_jobs_have_keys_of_their_own(queue: Queue) -> None:
     assert queue.add("work", unique="key", mock=True).id == mocked.id
 
 
-def test_a_child_is_not_added_under_another_parents_key(queue: Queue) -> None:
-    """The holder of the key has a parent of its own."""
+def test_a_childs_key_belongs_to_its_parent(queue: Queue) -> None:
+    """Children of another may have the same, and a job without a parent."""
     queue.add_many([("parent", n) for n in range(2)])
     first, second = take(queue), take(queue)
     child = first.add("work", unique="key")
 
-    with unchanged(queue), pytest.raises(Refused, match=f"{child.id}.*child of {first.id}"):
-        second.add("work", unique="key")
     assert first.add("work", unique="key").id == child.id
+    assert len({child.id, second.add("work", unique="key").id, queue.add("work", unique="key").id}) == 3
+
+
+def test_a_key_belongs_to_a_domain(queue: Queue) -> None:
+    """The same in another domain, or in none, is another key."""
+    domains = [None, "d", "e", "x" * 65]
+    added = [queue.add("work", unique="key", domain=domain) for domain in domains]
+
+    assert [queue.add("work", unique="key", domain=domain).id for domain in domains] == [
+        job.id for job in added
+    ]
+    assert len(queue.jobs()) == len(domains)

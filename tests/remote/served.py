@@ -10,7 +10,7 @@ from concurrent.futures import Future
 from typing import Any
 
 from holdfast.engine.connection import Connection
-from holdfast.engine.engine import Engine
+from holdfast.engine.engine import AnyEngine
 from holdfast.engine.makers import ConnectionMaker
 from holdfast.engine.store_connection import StoreConnection
 from holdfast.remote.address import ServerAddress as RemoteAddress
@@ -19,7 +19,7 @@ from holdfast.serve.grpc.service import GrpcService
 from holdfast.serve.grpc.stream import Stream
 from holdfast.serve.guard import Guard
 from holdfast.serve.service import ListenAddress
-from holdfast.store.contract import Store
+from holdfast.store.contract import AnyStore
 
 # How long a server may take to start or to end.
 PATIENCE_S = 60.0
@@ -133,7 +133,7 @@ class ServedConnection(RemoteConnection):
         self._served = served
 
     @property
-    def engine(self) -> Engine:  # type: ignore[override]
+    def engine(self) -> AnyEngine:  # type: ignore[override]
         """The server's."""
         return self._served.connection.engine
 
@@ -147,10 +147,10 @@ class ServedConnection(RemoteConnection):
 class ServedMaker(ConnectionMaker):
     """Opens servers in front of one store, each as another process would, and connections to them."""
 
-    def __init__(self, open_store: Callable[[], Store]) -> None:
+    def __init__(self, open_store: Callable[[], AnyStore]) -> None:
         self._open_store = open_store
 
-    def __call__(self) -> Store:
+    def __call__(self) -> AnyStore:
         """The store itself."""
         return self._open_store()
 

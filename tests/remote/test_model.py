@@ -13,6 +13,7 @@ from holdfast.engine.store_connection import StoreConnection
 from holdfast.engine.ticket import Ticket
 from holdfast.remote.address import ServerAddress
 from holdfast.remote.connection import RemoteConnection
+from tests.doubles import engine_of
 from tests.model.model import Model, Process
 from tests.remote.served import Served
 from tests.test_model import PROOF_HISTORIES, SERVED_PROOF_HISTORIES, SERVED_PROOF_PIECES, run, served, sqlite
@@ -56,9 +57,10 @@ class RemoteEngine:
         # The memory store makes its ids itself: for these to be the same, so must the server.
         self.client._link._may_be_sent = lambda ask: True  # type: ignore[method-assign]
         self._done: list[Done] = []
-        reuse_ids(connection.engine)
-        self._execute = connection.engine.execute
-        connection.engine.execute = self._noted  # type: ignore[method-assign]
+        engine = engine_of(connection)
+        reuse_ids(engine)
+        self._execute = engine.execute
+        engine.execute = self._noted  # type: ignore[method-assign]
 
     def _noted(self, commands: Sequence[c.Command], done: Done | None = None) -> Done:
         self._done.append(self._execute(commands, done))

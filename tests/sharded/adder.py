@@ -14,14 +14,14 @@ def main(url: str) -> None:
     sys.stdout.write("ready\n")
     sys.stdout.flush()
     for n in itertools.count():
-        then = queue.call("next", {}, domain=f"d{n % 5}") if n % 3 == 0 else None
+        then = queue.call("next", {}, unique="k", domain=f"d{n % 7}") if n % 3 == 0 else None
         try:
             queue.add("work", n, unique=f"k{n % 20}", domain=f"d{n % 7}", then=then)
             queue.add("work", n, unique=f"k{n % 20}", on_conflict="replace")
             for job in queue.claim(limit=2, renew=False):
                 job.done(n)
         except HoldfastError:
-            # A key that a killed process was about to take.
+            # Busy files.
             continue
 
 

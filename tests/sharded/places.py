@@ -14,7 +14,7 @@ def of(job) -> int:
 
 def all_up(queue) -> bool:
     """Whether every shard of a queue can be reached, as far as it knows."""
-    return all(shard.is_up for shard in queue.connection.engine.sharded.shards)
+    return all(shard.is_up for shard in queue.connection.store.shards)
 
 
 def domain_in(shard: int, *, tenant: str = "") -> bytes:

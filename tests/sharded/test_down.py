@@ -226,21 +226,3 @@ def test_a_worker_is_enlisted_where_it_can_be(queue, rack):
     for n in (0, 1, 2, 4, 5, 6, 7):
         queue.stop_worker(f"w{n}")
         assert [one.stopping for one in queue.connection.ask(ListWorkers(name=f"w{n}"))] == [True]
-
-
-def test_a_letter_waits_for_its_shard(queue, rack, clock):
-    """What follows a job into a shard that is down is there when it is back, by upkeep, and once."""
-    follow = queue.call("next", domain=domain_in(DOWN))
-    queue.add("work", domain=domain_in(0), then=follow)
-    rack.pulled.add(DOWN)
-    take(queue, "work").done({"n": 1})
-
-    back(queue, rack)
-    clock.advance(60_000)
-    queue.connection.ask(c.Upkeep())
-    until(lambda: len(queue.jobs(task="next")) == 1)
-    queue.connection.ask(c.Upkeep())
-
-    (job,) = queue.jobs()
-    assert (of(job), queue.data(job)) == (DOWN, {"n": 1})
-    until(lambda: not queue.connection.engine.read(lambda txn: txn.rows("outbox")))

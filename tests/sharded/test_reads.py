@@ -8,10 +8,9 @@ import pytest
 
 from holdfast.core import ids, rank
 from holdfast.core.job import Place
-from holdfast.core.kinds import DOMAIN, LOG_ITEMS, LOG_KEYS, POINTER, SHARD, UNIQUE, log_table, name_of
-from holdfast.core.slots import shard_of, slot_of_key, slot_of_record
-from holdfast.core.unique import Unique
-from holdfast.store.common.pointers import Pointer, pointer_name
+from holdfast.core.kinds import DOMAIN, LOG_ITEMS, LOG_KEYS, SHARD, UNIQUE, log_table, name_of
+from holdfast.core.slots import shard_of, slot_of_record
+from holdfast.core.unique import Unique, UniqueKey
 from holdfast.store.contract import Changes, JobFilter, WaitingQuery
 from holdfast.store.memory.store import MemoryStore
 from holdfast.store.sharded.store import Opener, ShardedStore
@@ -19,7 +18,7 @@ from holdfast.testing.stores.making import NOW_MS, a_job, ended, new_jobs, tally
 from tests.sharded.conftest import SHARDS
 
 LOG = name_of("a", "log")
-KEYS = [("", "t", b"real:%d" % n) for n in range(12)]
+KEYS = [UniqueKey("", "t", None, b"real:%d" % n) for n in range(12)]
 
 
 def _same(store):
@@ -141,21 +140,17 @@ def test_what_is_due_is_found_in_every_shard(both):
 
 
 def test_unique_keys_are_found_with_their_jobs(both):
-    """At home, or where that points to; a pointer to a job that does not hold the key leads nowhere."""
+    """In any shard; of several holders the one that holds it."""
     for n, key in enumerate(KEYS):
         job_id = ids.pack(500 + n, 2, n * 5 % 64)
-        raw = msgspec.json.encode(Unique(tenant="", task="t", key=key[2], job_id=job_id))
-        both.put(UNIQUE, name_of(*key), raw, slot=job_id % 64)
-        if (slot_of_key(key) - job_id) % SHARDS:
-            pointer = msgspec.json.encode(Pointer(job_id=job_id, taken_ms=0))
-            both.put(POINTER, pointer_name(key), pointer)
-    missing = ("", "t", b"real:never added")
-    both.put(POINTER, pointer_name(missing), msgspec.json.encode(Pointer(job_id=77, taken_ms=0)))
+        raw = msgspec.json.encode(Unique(tenant="", task="t", key=key.key, job_id=job_id))
+        both.put(UNIQUE, key.name, raw, slot=job_id % 64)
+    missing = UniqueKey("", "t", None, b"real:never added")
 
-    found = both.same(lambda txn: txn.rows(UNIQUE, [name_of(*key) for key in (*KEYS, missing)]))
+    found = both.same(lambda txn: txn.rows(UNIQUE, [key.name for key in (*KEYS, missing)]))
 
     assert len(found) == len(KEYS)
     both.same(lambda txn: txn.scan(UNIQUE, limit=5))
-    late = msgspec.json.encode(Unique(tenant="", task="t", key=KEYS[0][2], job_id=1, until_ms=5))
-    both.sharded.shards[1].run(lambda _txn: (Changes(rows={(UNIQUE, name_of(*KEYS[0])): late}), None))
+    late = msgspec.json.encode(Unique(tenant="", task="t", key=KEYS[0].key, job_id=1, until_ms=5))
+    both.sharded.shards[1].run(lambda _txn: (Changes(rows={(UNIQUE, KEYS[0].name): late}), None))
     both.same(lambda txn: txn.scan(UNIQUE, limit=5))

@@ -3,19 +3,16 @@
 import asyncio
 import threading
 
-import msgspec
 import pytest
 
 import holdfast
 from holdfast.core import commands as c
 from holdfast.core import ids
 from holdfast.core.job import State
-from holdfast.core.kinds import LOG_ITEMS, LOG_KEYS, OUTBOX, log_table, name_of
+from holdfast.core.kinds import LOG_ITEMS, LOG_KEYS, log_table, name_of
 from holdfast.core.slots import SHARDS as COUNTS
 from holdfast.core.slots import shard_of, slot_for, slot_of_record, slot_of_table
-from holdfast.engine.commands.outbox import OutboxMessage
 from holdfast.queue.aio import AsyncQueue
-from holdfast.store.contract import Changes
 from tests.doubles import Gated, engines
 from tests.queue_suite.tools import LONG_S, complaints, take, take_all, until
 from tests.sharded.conftest import SHARDS
@@ -39,7 +36,7 @@ def test_jobs_live_with_their_parent_their_domain_their_key_or_their_name(queue)
 
     assert of(parent) == of(child) == 1
     assert of(queue.add("work", unique=key_in(3, "work"))) == 3
-    assert of(queue.add("work", unique=key_in(3, "work"), domain=domain_in(2))) == 3
+    assert of(queue.add("work", unique=key_in(3, "work"), domain=domain_in(2))) == 2
     assert slot_for(port[0]) == slot_for(port[1])
     assert complaints(queue) == []
 
@@ -87,7 +84,7 @@ def test_limits_hold_exactly_and_patterns_in_every_shard(queue):
     assert set(queue.limits()) == {b"domain-*", domain_in(2)}
 
 
-def test_a_schedule_fires_into_another_shard_once(queue, make_queue, clock):
+def test_a_schedule_fires_once(queue, make_queue, clock):
     """By whichever process; it waits for its last run there."""
     name = next(f"s{n}" for n in range(99) if ids.slot_of("", f"s{n}") % SHARDS == 0)
     queue.schedule(name, "work", every="1m", overlap="skip", domain=domain_in(3))
@@ -113,33 +110,6 @@ def test_no_two_schedules_have_one_number(queue):
     made = [queue.schedule(f"s{n}", "work", every="1m", domain=domain_in(1)) for n in range(20)]
 
     assert len({schedule.number for schedule in made}) == 20
-
-
-def test_what_follows_a_job_is_added_where_it_belongs(queue):
-    """With the result as its data, bytes too."""
-    follow = queue.call("next", unique=key_in(2, "next"), domain=domain_in(3))
-    for result in ({"n": 1}, b"\xff\x00"):
-        queue.add("work", domain=domain_in(0), then=follow)
-        take(queue, "work").done(result)
-        until(lambda: len(queue.jobs(task="next")) == 1)
-        job = take(queue, "next")
-
-        assert (of(job), queue.data(job)) == (3, result)
-        job.done()
-
-
-def test_a_message_that_cannot_be_delivered_does_not_block_the_others(queue, make_queue):
-    """Its job has a parent that is gone."""
-    engine = queue.connection.engine
-    lost, found = (engine.ids.make(2, engine.store.now_ms()) for _ in range(2))
-    jobs = (c.NewJob(task="lost", id=lost, parent_id=lost - ids.SLOTS), c.NewJob(task="found", id=found))
-    rows = {(OUTBOX, name_of("0", str(job.id))): msgspec.json.encode(OutboxMessage(job=job)) for job in jobs}
-    engine.sharded.shards[0].run(lambda _txn: (Changes(rows=rows), None))
-
-    queue.connection.ask(c.Upkeep())
-    queue.close()
-
-    assert [job.id for job in make_queue().jobs()] == [found]
 
 
 def test_a_claim_takes_from_as_many_shards_as_it_must(queue):

@@ -39,7 +39,7 @@ def commit(store: Store, wake: str, rows: Mapping[tuple[str, str], bytes | None]
 def stores(url: str) -> Iterator[list[Store]]:
     """Two stores at one address, both in use."""
     with ExitStack() as stack:
-        both = [stack.enter_context(closing(store_maker(url)())) for _ in range(2)]
+        both = [stack.enter_context(closing(store_maker(url)())).shards[0] for _ in range(2)]
         for store in both:
             commit(store, NO_WAKE)
         # Until there is nothing new to be heard.

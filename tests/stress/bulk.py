@@ -46,7 +46,7 @@ def fill(url: str, archived: int, waiting: int) -> None:
     One in a hundred of the ended was cancelled, one in a thousand failed; one in ten of the waiting is
     scheduled.
     """
-    store = store_maker(url)()
+    (store,) = store_maker(url)().shards
     chunks = list(_chunks(store.now_ms(), archived, waiting))
     _write(store, chunks)
     store.close()

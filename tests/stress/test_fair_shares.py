@@ -18,6 +18,7 @@ from holdfast.queue.connect import store_maker
 from holdfast.work.scheduler import SchedulerSettings, make_scheduler
 from holdfast.work.supervisor.capacity import Capacity, TaskDurations
 from holdfast.work.supervisor.claim_loop import ClaimLoop, ClaimScope
+from tests.doubles import engine_of
 from tests.stress.test_fair_cost import Dispatcher
 
 
@@ -75,7 +76,9 @@ def test_each_has_its_share(size, slots, names, handled, tell):
     if handled:
         handlers = [h.Handler(tenant=t, task=task, lang="shell", body="true") for t, task in pairs]
         for at in range(0, len(handlers), BATCH_JOBS):
-            connection.engine.execute([h.SetHandler(handler=one) for one in handlers[at : at + BATCH_JOBS]])
+            engine_of(connection).execute(
+                [h.SetHandler(handler=one) for one in handlers[at : at + BATCH_JOBS]]
+            )
     scope = ClaimScope(tasks=None, tenants=None, lease_ms=600_000, handled=handled)
     scheduler = make_scheduler("fair", SchedulerSettings(rng=rng))
     claiming = ClaimLoop(connection, Slots(slots), scheduler, scope, rng=rng)

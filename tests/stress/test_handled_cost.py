@@ -22,6 +22,7 @@ from holdfast.queue.connect import store_maker
 from holdfast.store.sqlite.connection import SqliteConnection
 from holdfast.work.scheduler import SchedulerSettings, make_scheduler
 from holdfast.work.supervisor.claim_loop import ClaimLoop, ClaimScope
+from tests.doubles import engine_of
 from tests.stress.test_fair_cost import AT_ONCE, Dispatcher
 
 TASKS = tuple(f"t{n}" for n in range(10))
@@ -98,7 +99,7 @@ class HandlerWorker:
         handlers = [h.Handler(tenant=tenant, task=task, lang="shell", body="true") for tenant, task in pairs]
         for at in range(0, len(handlers), BATCH_JOBS):
             some = [h.SetHandler(handler=one) for one in handlers[at : at + BATCH_JOBS]]
-            self.connection.engine.execute(some)
+            engine_of(self.connection).execute(some)
 
     async def claim(self):
         """One claim, and the look at its handlers."""

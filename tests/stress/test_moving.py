@@ -19,7 +19,7 @@ import pytest
 import holdfast
 from holdfast.core.moving import Standing
 from holdfast.queue.connect import store_maker
-from holdfast.store.contract import Store
+from holdfast.store.contract import AnyStore
 from tests.moving.filled import standing_of
 from tests.servers import Schemas
 from tests.stress.crew import ROOT, Crew
@@ -109,7 +109,7 @@ def _moved(source: str, target: str, rng: random.Random) -> "Counter[str]":
     return killed
 
 
-def _ends(mover: "subprocess.Popen[bytes]", store: Store, rng: random.Random) -> bool:
+def _ends(mover: "subprocess.Popen[bytes]", store: AnyStore, rng: random.Random) -> bool:
     """Whether it ends before the moment at which it is to be killed: any, or while the store stands still."""
     moment = rng.random()
     until_s = time.monotonic() + (10 if moment < 0.5 else 0.4 + moment)

@@ -13,6 +13,7 @@ import pytest
 
 import holdfast
 from holdfast.core import commands as c
+from tests.doubles import engine_of
 from tests.work.conftest import PATIENCE_S, Bench
 
 APP = """
@@ -206,6 +207,7 @@ asyncio.run(main())
 def test_done_counts_jobs_and_not_runs(project):
     """One job that is tried three times is one job."""
     project.write("""
+from tests.doubles import engine_of
 import holdfast
 
 queue = holdfast.connect("jobs.db")
@@ -333,7 +335,9 @@ def test_jobs_that_are_written_before_the_end_of_a_transaction_are_logged(caplog
     caplog.set_level(logging.DEBUG, "holdfast.job")
     with holdfast.connect("memory://") as queue:
         limited = queue.add("limited", domain="d")
-        done = queue.connection.engine.execute([c.Add(jobs=(c.NewJob(task="a"),)), c.Claim(lease_ms=1_000)])
+        done = engine_of(queue.connection).execute(
+            [c.Add(jobs=(c.NewJob(task="a"),)), c.Claim(lease_ms=1_000)]
+        )
 
     added = [record.job_id for record in caplog.records if record.event == "added"]
     assert added == [limited.id, *done.replies[0]]

@@ -10,7 +10,7 @@ import msgspec
 # Keys of rows by their table; None: all of the table.
 Names = Mapping[str, Collection[str] | None]
 
-# UNIQUE: the job that holds a unique key, by (tenant, task, key), due when the key expires.
+# UNIQUE: the job that holds a unique key, by (tenant, task, parent or domain, key), due when the key expires.
 # DOMAIN: the state of a limited domain, by (tenant, domain), due at its next upkeep.
 UNIQUE, DOMAIN = "unique", "domain"
 # The limit of one domain, by (tenant, domain); all limits with a pattern of a tenant, by (tenant,).
@@ -40,13 +40,12 @@ CHORE = "chore"
 PROGRESS, LOG = "progress", "log"
 # The items of a log by index, and the indexes of its keys, due by index: two tables per log, see `log_table`.
 LOG_ITEMS, LOG_KEYS = "items", "keys"
-# Of a sharded queue. SHARD: which shard this store is. POINTER: the job in another shard that holds a unique
-# key whose home is this shard, by the key. OUTBOX: a job to be moved to another shard, by (slot, job).
-# NUMBER: a schedule number allocated by this shard for a schedule that has moved to another shard.
-SHARD, POINTER, OUTBOX, NUMBER = "shard", "pointer", "outbox", "schedule_number"
+# Of a sharded queue. SHARD: which shard this store is. NUMBER: a schedule number allocated by this shard for
+# a schedule that has moved to another shard.
+SHARD, NUMBER = "shard", "schedule_number"
 
 
-def name_of(*parts: str | bytes | None) -> str:
+def name_of(*parts: str | bytes | int | None) -> str:
     """A row's key made of parts; it can be decoded whatever the parts contain."""
     return msgspec.json.encode(parts).decode()
 

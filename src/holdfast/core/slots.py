@@ -12,12 +12,18 @@ from msgspec.structs import replace
 from . import ids
 from . import kinds as k
 from .commands import Add, NewJob
-from .unique import UniqueKey
+from .errors import BadInput
+from .job import Job
 
+_OF_SHARDS = "where there are several shards"
+CHILD_DOMAIN = f"its parent's, or absent, {_OF_SHARDS}: a child lives with its parent, a job with its domain"
 # Allowed numbers of shards: powers of two, so that all shards have equally many slots.
 SHARDS = (1, 2, 4, 8, 16, 32, 64)
-# The prefixes of mocked and of real unique keys, which do not affect the slot.
-_MARK = len(b"real:")
+
+
+def slot_in(job_id: int) -> int:
+    """The slot of a job."""
+    return job_id & (ids.SLOTS - 1)
 
 
 def shard_of(job_id: int, shards: int) -> int:
@@ -25,13 +31,13 @@ def shard_of(job_id: int, shards: int) -> int:
     return (job_id & (ids.SLOTS - 1)) % shards
 
 
-def slot_for(new: NewJob) -> int | None:
+def slot_for(new: NewJob | Job) -> int | None:
     """The slot that a job must have: that of its parent, its domain or its unique key; None: any.
 
     At the job-command port a unique job conflicts with any job of its name, so these share a slot.
     """
     if new.parent_id:
-        return ids.unpack(new.parent_id).slot
+        return slot_in(new.parent_id)
     if new.domain is not None:
         return ids.slot_of(new.tenant, new.domain)
     if new.unique is not None:
@@ -39,6 +45,34 @@ def slot_for(new: NewJob) -> int | None:
     if new.strict:
         return ids.slot_of(new.tenant, new.task, new.task.encode())
     return None
+
+
+def check_one_slot(new: NewJob) -> None:
+    """Refuse a job that would belong in two slots, as no command concerns two shards.
+
+    Its parent, its domain and its unique key must be in one slot, which an id of the caller's names too; and
+    all jobs that follow it are there, so they have its domain or none.
+    """
+    slot = slot_for(new)
+    if new.parent_id and new.domain is not None and ids.slot_of(new.tenant, new.domain) != slot:
+        raise BadInput("domain", new.domain, needed=CHILD_DOMAIN)
+    if new.id and not new.strict and slot not in (None, slot_in(new.id)):
+        needed = f"of slot {slot}, where its parent, its domain or its unique key is"
+        raise BadInput("id", new.id, needed=needed)
+    if new.then is not None:
+        check_followers(new.then, new.domain)
+
+
+def check_followers(then: NewJob | None, domain: bytes | None) -> None:
+    """Refuse follow-up jobs of a job with this domain that would belong in another slot than that."""
+    while then is not None:
+        if then.domain is not None and then.domain != domain:
+            needed = f"that of the job that it follows, or absent, {_OF_SHARDS}"
+            raise BadInput("the domain of then", then.domain, needed=needed)
+        if then.unique is not None and then.domain is None:
+            needed = f"absent {_OF_SHARDS}, unless it is in the domain of the job that it follows"
+            raise BadInput("the unique key of then", then.unique, needed=needed)
+        then = then.then
 
 
 def with_slots(command: Add, bare: Sequence[int]) -> Add:
@@ -52,20 +86,10 @@ def with_slots(command: Add, bare: Sequence[int]) -> Add:
     return replace(command, ids=tuple(map(int.__add__, bare, slots)))
 
 
-def slot_of_firing(new: NewJob, name: str) -> int:
-    """The default slot of the jobs of a schedule: that of the schedule."""
+def slot_of_schedule(name: str, new: NewJob) -> int:
+    """The slot of a schedule, and of its jobs: that of their domain or unique key, or else of its name."""
     slot = slot_for(new)
-    return slot_of_schedule(new.tenant, name) if slot is None else slot
-
-
-def slot_of_schedule(tenant: str, name: str) -> int:
-    """The slot of a schedule."""
-    return ids.slot_of(tenant, name)
-
-
-def slot_of_key(key: UniqueKey) -> int:
-    """The home slot of a unique key."""
-    return ids.slot_of(key[0], key[1], key[2][_MARK:])
+    return ids.slot_of(new.tenant, name) if slot is None else slot
 
 
 def slot_of_indexed(tenant: str) -> int:
@@ -79,7 +103,7 @@ def slot_of_worker(name: str) -> int:
 
 
 def slot_of_record(table: str, key: str) -> int | None:
-    """The slot of a row; None: it is in every shard. For a unique key: its home slot."""
+    """The slot of a row; None: it is in every shard."""
     find = _RECORDS.get(table)
     if find is not None:
         return find(key)
@@ -139,11 +163,8 @@ _RECORDS: dict[str, Callable[[str], int | None]] = {
     k.NUMBER: _number,
     k.JOB_LOG: _number,
     k.STEPS: _by(tuple[str, str], lambda job, _: _number(job)),
-    k.OUTBOX: _by(tuple[str, str], lambda slot, _: _number(slot)),
     k.CHORE: _chore,
-    k.SCHEDULE: _by(tuple[str, str], slot_of_schedule),
     k.PROGRESS: _by(tuple[str, str], lambda tenant, _: slot_of_indexed(tenant)),
     k.LOG: _by(tuple[str, str], lambda tenant, _: slot_of_indexed(tenant)),
     k.WORKER: slot_of_worker,
-    **dict.fromkeys((k.UNIQUE, k.POINTER), _by(tuple[str, str, bytes], lambda *key: slot_of_key(key))),
 }

@@ -1,10 +1,11 @@
 """Unique keys: which job holds a key, and what a second add with the key does to it.
 
-A key belongs to a tenant and task, and is held by a job that has not ended. If the job was added through the
-job-command port, a FAILED job holds it too. With `unique_for` it is held for some time after the end.
+A key belongs to a tenant, task and domain, that of a child to a task of its parent; so it is in the slot of
+its job. It is held by a job that has not ended. If the job was added through the job-command port, a FAILED
+job holds it too. With `unique_for` it is held for some time after the end.
 """
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 from msgspec.structs import replace
@@ -12,9 +13,30 @@ from msgspec.structs import replace
 from .commands import NewJob
 from .errors import BadInput
 from .job import Body, Job, Place, Record, State
+from .kinds import name_of
 from .rules import FRESH, expiring, queued, repeat_text, update
 
-UniqueKey = tuple[str, str, bytes]
+# Longer domains are in row keys by their hash: an index of PostgreSQL has at most 2,700 bytes.
+DOMAIN_IN_FULL = 64
+
+
+class UniqueKey(NamedTuple):
+    """A key, and what it belongs to; `scope`: the parent or the domain of its job."""
+
+    tenant: str
+    task: str
+    scope: int | bytes | None
+    key: bytes
+
+    @property
+    def name(self) -> str:
+        """The key of its row."""
+        scope = self.scope
+        if isinstance(scope, bytes) and len(scope) > DOMAIN_IN_FULL:
+            from hashlib import blake2b
+
+            scope = b"hash:" + blake2b(scope, digest_size=16).digest()
+        return name_of(self.tenant, self.task, scope, self.key)
 
 
 class Unique(Record, frozen=True, kw_only=True):
@@ -22,24 +44,36 @@ class Unique(Record, frozen=True, kw_only=True):
 
     tenant: str
     task: str
+    scope: int | bytes | None = None
     key: bytes
     job_id: int
     until_ms: int = 0
 
     @property
     def id(self) -> UniqueKey:
-        """The key of its row."""
-        return self.tenant, self.task, self.key
+        """The key."""
+        return UniqueKey(self.tenant, self.task, self.scope, self.key)
 
 
 read_unique = msgspec.json.Decoder(Unique).decode
+
+
+def held_until(raw: bytes) -> tuple[bool, int, int]:
+    """The sort key by which the true holder of a key is the greatest of those found in several shards.
+
+    That is the job that holds it without an end, or else the longest: the others have expired, but were not
+    yet deleted.
+    """
+    holder = read_unique(raw)
+    return not holder.until_ms, holder.until_ms, holder.job_id
 
 
 def key_of(job: Job | NewJob) -> UniqueKey | None:
     """The key that a job holds. Mocked jobs have separate keys."""
     if job.unique is None:
         return None
-    return job.tenant, job.task, (b"mock:" if job.mock else b"real:") + job.unique
+    mark = b"mock:" if job.mock else b"real:"
+    return UniqueKey(job.tenant, job.task, job.parent_id or job.domain, mark + job.unique)
 
 
 def held_after(job: Job) -> Unique | None:
@@ -52,7 +86,7 @@ def held_after(job: Job) -> Unique | None:
         if not job.unique_for_ms:
             return None
         until = job.finished_at + job.unique_for_ms
-    return Unique(tenant=key[0], task=key[1], key=key[2], job_id=job.id, until_ms=until)
+    return Unique(**key._asdict(), job_id=job.id, until_ms=until)
 
 
 def hit(job: Job, old: Body, new: NewJob, *, now_ms: int) -> tuple[Job, Body | None]:

@@ -7,17 +7,16 @@ delay a job.
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from ..core import bounds, rank
 from ..core import commands as c
+from ..core import rank
 from ..core.glob import matches
 from ..core.job import Place
-from ..core.kinds import CHORE, OUTBOX, SCHEDULE
+from ..core.kinds import CHORE, SCHEDULE
 from ..core.queries import ListWaiting
 from ..store.contract import ReadTxn
 from . import upkeep
 from .commands.schedules import fires_at
 from .queries import list_waiting
-from .shard_info import UNSHARDED, ShardInfo
 
 # The most pairs of tenant and task that are read: with more, the answer is yes.
 MAX_PAIRS_READ = 64
@@ -28,17 +27,15 @@ class ClaimHint(NamedTuple):
 
     has_work: bool
     next_ms: int | None = None
-    # When full upkeep is due: a schedule fires, or an outbox message should have been delivered.
+    # When full upkeep is due: a schedule fires.
     upkeep_ms: int | None = None
     # Whether full upkeep is due now, or there are chores: a claim alone does not do it.
     is_upkeep_due: bool = False
 
 
-def read_claim_hint(
-    txn: ReadTxn, commands: Sequence[c.Command], shard_info: ShardInfo = UNSHARDED
-) -> ClaimHint:
+def read_claim_hint(txn: ReadTxn, commands: Sequence[c.Command]) -> ClaimHint:
     """Read the hint for these claims."""
-    next_ms, upkeep_ms = txn.moments().first, _upkeep_at(txn, shard_info)
+    next_ms, upkeep_ms = txn.moments().first, _upkeep_at(txn)
     is_upkeep_due = bool(txn.rows(CHORE)) or upkeep.is_due(upkeep_ms, txn.now_ms)
     found = is_upkeep_due or upkeep.is_due(next_ms, txn.now_ms) or _has_claimable(txn, commands)
     return ClaimHint(found, next_ms, upkeep_ms, is_upkeep_due)
@@ -51,11 +48,8 @@ def _has_claimable(txn: ReadTxn, commands: Sequence[c.Command]) -> bool:
     return any(_has_ready(txn, claim) for claim in claims)
 
 
-def _upkeep_at(txn: ReadTxn, shard_info: ShardInfo) -> int | None:
+def _upkeep_at(txn: ReadTxn) -> int | None:
     moments = [fires_at(raw) for raw in txn.rows(SCHEDULE).values()]
-    if not shard_info.is_only_store and txn.rows(OUTBOX):
-        # The process that wrote it delivers it; if that has crashed, upkeep does.
-        moments.append(txn.now_ms + bounds.UPKEEP_PERIOD_MS)
     return min((moment for moment in moments if moment is not None), default=None)
 
 

@@ -33,18 +33,12 @@ class Committer(Submitter):
     """Commits to one store.
 
     `divert` may take over a ticket whose error another store may resolve: another shard, or the store that
-    this one has moved to. `after` gets what a commit leaves to be done in other shards.
+    this one has moved to.
     """
 
-    def __init__(
-        self,
-        engine: Engine,
-        *,
-        divert: Callable[[Ticket, Exception], bool] | None = None,
-        after: Callable[[Done], None] | None = None,
-    ) -> None:
+    def __init__(self, engine: Engine, *, divert: Callable[[Ticket, Exception], bool] | None = None) -> None:
         self.engine = engine
-        self._divert, self._after = divert, after
+        self._divert = divert
         capabilities = engine.store.capabilities
         self._groups = [Group(self._commit) for _ in range(capabilities.parallel_commits)]
         # Set if there is only one.
@@ -120,8 +114,8 @@ class Committer(Submitter):
         finally:
             if group.waiting:
                 group.wake_next()
-        if is_committed and (self._after is not None or self._waiter.is_watching):
-            self._note(done)
+        if is_committed and self._waiter.is_watching:
+            self._waiter.note(done)
         if self._divert is not None and type(reply) is not list and isinstance(reply, Exception):
             ticket = Ticket(command)
             return self.reply_of(ticket) if self._divert(ticket, reply) else reply
@@ -153,14 +147,9 @@ class Committer(Submitter):
             for claimed in done.replies:
                 self._release(claimed)
             raise
-        self._note(done)
-        self._answer(list(zip(tickets, done.replies, strict=True)))
-
-    def _note(self, done: Done) -> None:
-        if self._after is not None:
-            self._after(done)
         if self._waiter.is_watching:
             self._waiter.note(done)
+        self._answer(list(zip(tickets, done.replies, strict=True)))
 
     def _answer(self, replies: Sequence[tuple[Ticket, Any]]) -> None:
         for_loops = []

@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, Any
 
 from ..core import commands as c
 from ..core.queries import FindToken, GetTime, Query, SelectJobs
-from ..store.contract import Store
+from ..store.contract import AnyStore
 from .submitter import Submitter
 
 if TYPE_CHECKING:
-    from .engine import Engine
+    from .engine import AnyEngine
     from .metrics import CommitMeter
 
 # Opens the store of another address, that a store has moved to; None: it is not there.
-Reopen = Callable[[str], Store | None]
+Reopen = Callable[[str], AnyStore | None]
 # Queries of coroutines that have threads of their own, and how many. An SQL query may run for seconds, and
 # other queries must not wait for many of them. A server looks up tokens and the time for all its clients.
 OWN_THREADS: dict[type, int] = {SelectJobs: 2, FindToken: 4, GetTime: 4}
@@ -30,12 +30,12 @@ class Connection(Submitter):
     """Takes commands and queries, of threads and coroutines, for a store or for a server that has one."""
 
     @property
-    def engine(self) -> "Engine":
+    def engine(self) -> "AnyEngine":
         """The engine of the store as it is now; `BadInput` where there is none in this process."""
         raise NotImplementedError
 
     @property
-    def store(self) -> Store:
+    def store(self) -> AnyStore:
         """The store as it is now; `BadInput` where there is none in this process."""
         return self.engine.store
 

@@ -1,16 +1,12 @@
 """The result of a transaction."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
 from ..core.job import Job
-from ..core.unique import UniqueKey
 from ..store.contract import NewJobs
-
-if TYPE_CHECKING:
-    from .batch.holders import Freed
 
 
 class Done(msgspec.Struct, kw_only=True, eq=False):
@@ -26,10 +22,6 @@ class Done(msgspec.Struct, kw_only=True, eq=False):
     published: bool = False
     # When a job or upkeep is next due; known only after claims and upkeep.
     next_ms: int | None = None
-    # Outbox messages to deliver to other shards, by name.
-    outbox: dict[str, bytes] = {}
-    # Unique keys of other shards that jobs ended here have freed.
-    freed: "dict[UniqueKey, Freed]" = {}
     # What the engine caches after the commit.
     next_upkeep_ms: int | None = None
     upkept_ms: int | None = None

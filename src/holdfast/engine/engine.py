@@ -6,6 +6,7 @@ A command that breaks a rule fails alone. A reply means *durably committed*. Cla
 has promoted due jobs; a write before the last one is needed where a claim or a limited domain must see it.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import cache
@@ -20,7 +21,7 @@ from ..core.moving import check_open
 from ..core.queries import Query
 from ..store.common.clock import monotonic_s
 from ..store.common.interrupts import import_all
-from ..store.contract import Changes, Leased, ReadTxn, Store, Txn
+from ..store.contract import AnyStore, Changes, Leased, ReadTxn, Store, Txn
 from . import joblog, plain
 from .batch.task_defaults import FRESH_MS, KnownDefaults
 from .done import Done
@@ -44,8 +45,73 @@ def _import(modules: tuple[str, ...]) -> None:
     import_all([f"{__package__}.{name}" for name in modules])
 
 
-class Engine:
+class AnyEngine(ABC):
+    """What a connection needs of the engine of one store, or of several shards, beside commands."""
+
+    def __init__(self, store: AnyStore, ids: IdSource) -> None:
+        self.store, self.ids = store, ids
+
+    @abstractmethod
+    def measure(self, meter: "CommitMeter") -> None:
+        """Have commits measured."""
+
+    @abstractmethod
+    def execute_in(self, connection: Any, command: c.Command) -> Any:
+        """Run one command inside the caller's own transaction, which the caller commits or rolls back."""
+
+    async def execute_in_async(self, connection: Any, command: c.Command) -> Any:
+        """Run one command inside the caller's asyncio transaction, if the store supports that."""
+        import asyncio
+        from concurrent.futures import ThreadPoolExecutor
+        from contextvars import copy_context
+
+        lent = await self.store.lend(connection)
+        # A thread of its own: all threads of a shared pool could wait for locks of a transaction whose next
+        # command waits for a thread.
+        thread = ThreadPoolExecutor(1, "holdfast-borrow")
+        work = asyncio.get_running_loop().run_in_executor(
+            thread, copy_context().run, self.execute_in, lent, command
+        )
+        thread.shutdown(wait=False)
+        try:
+            return await asyncio.shield(work)
+        except asyncio.CancelledError:
+            # The caller may use the connection again only when the thread is done with it: also if it is
+            # cancelled again meanwhile, as anyio does all the time.
+            while not work.done():
+                with suppress(asyncio.CancelledError):
+                    await asyncio.wait([work])
+            work.exception()
+            raise
+
+    def read(self, fn: Callable[[ReadTxn], T], *, hint: bool = False) -> T:
+        """Run a read without blocking writers; see `Store.read`."""
+
+        def read(txn: ReadTxn) -> T:
+            check_open(txn.notice(), writes=False)
+            return fn(txn)
+
+        return self.store.read(read, hint=hint)
+
+    def query(self, query: Query) -> Any:
+        """Run a query on one consistent snapshot; returns its reply."""
+        _import(READS)
+        from .queries import QUERIES, STORE_QUERIES
+
+        if (ask := STORE_QUERIES.get(type(query))) is not None:
+            return ask(self.store)
+        execute = QUERIES[type(query)]
+        return self.read(lambda txn: execute(txn, query))
+
+    @abstractmethod
+    def close(self) -> None:
+        """Release the sysid and close the store."""
+
+
+class Engine(AnyEngine):
     """Turns commands into transactions on one store."""
+
+    store: Store
 
     def __init__(
         self,
@@ -56,9 +122,8 @@ class Engine:
         shard_info: ShardInfo = UNSHARDED,
         ids: IdSource | None = None,
     ) -> None:
-        self.store = store
+        super().__init__(store, ids or IdSource())
         self.shard_info = shard_info
-        self.ids = ids or IdSource()
         self._rng = rng
         self._retention_wanted = retention_ms
         self._retention_ms: int | None = None
@@ -212,7 +277,7 @@ class Engine:
         _import(BATCHES)
         from .claim_hint import read_claim_hint
 
-        found = self.read(lambda txn: read_claim_hint(txn, commands, self.shard_info), hint=True)
+        found = self.read(lambda txn: read_claim_hint(txn, commands), hint=True)
         if found.is_upkeep_due:
             self.next_upkeep_ms = 0
         elif found.upkeep_ms is not None:
@@ -252,50 +317,6 @@ class Engine:
         if isinstance(reply, Exception):
             raise reply
         return reply
-
-    async def execute_in_async(self, connection: Any, command: c.Command) -> Any:
-        """Run one command inside the caller's asyncio transaction, if the store supports that."""
-        import asyncio
-        from concurrent.futures import ThreadPoolExecutor
-        from contextvars import copy_context
-
-        lent = await self.store.lend(connection)
-        # A thread of its own: all threads of a shared pool could wait for locks of a transaction whose next
-        # command waits for a thread.
-        thread = ThreadPoolExecutor(1, "holdfast-borrow")
-        work = asyncio.get_running_loop().run_in_executor(
-            thread, copy_context().run, self.execute_in, lent, command
-        )
-        thread.shutdown(wait=False)
-        try:
-            return await asyncio.shield(work)
-        except asyncio.CancelledError:
-            # The caller may use the connection again only when the thread is done with it: also if it is
-            # cancelled again meanwhile, as anyio does all the time.
-            while not work.done():
-                with suppress(asyncio.CancelledError):
-                    await asyncio.wait([work])
-            work.exception()
-            raise
-
-    def read(self, fn: Callable[[ReadTxn], T], *, hint: bool = False) -> T:
-        """Run a read without blocking writers; see `Store.read`."""
-
-        def read(txn: ReadTxn) -> T:
-            check_open(txn.notice(), writes=False)
-            return fn(txn)
-
-        return self.store.read(read, hint=hint)
-
-    def query(self, query: Query) -> Any:
-        """Run a query on one consistent snapshot; returns its reply."""
-        _import(READS)
-        from .queries import QUERIES, STORE_QUERIES
-
-        if (ask := STORE_QUERIES.get(type(query))) is not None:
-            return ask(self.store)
-        execute = QUERIES[type(query)]
-        return self.read(lambda txn: execute(txn, query))
 
     def close(self) -> None:
         """Release the sysid and close the store; with several shards `ShardedEngine` does so."""
@@ -406,6 +427,6 @@ class Engine:
         if done.next_upkeep_ms is not None:
             self.next_upkeep_ms = done.next_upkeep_ms
         soon_ms = done.now_ms + bounds.UPKEEP_PERIOD_MS
-        if (done.woke or done.ended or done.outbox) and self.next_upkeep_ms > soon_ms:
+        if (done.woke or done.ended) and self.next_upkeep_ms > soon_ms:
             # While jobs come and go there is more to clean up.
             self.next_upkeep_ms = soon_ms

@@ -2,14 +2,14 @@
 
 from collections.abc import Callable
 
-from ..store.contract import Store
+from ..store.contract import AnyStore
 from .connection import Connection, Reopen
 
 
 class ConnectionMaker:
     """Opens the connection of an address."""
 
-    def __call__(self) -> Store:
+    def __call__(self) -> AnyStore:
         """The store of the address alone; `BadInput` where it is a server's."""
         raise NotImplementedError
 
@@ -21,10 +21,10 @@ class ConnectionMaker:
 class StoreMaker(ConnectionMaker):
     """Opens the store of an address."""
 
-    def __init__(self, make: Callable[[], Store], reopen: Reopen | None = None) -> None:
+    def __init__(self, make: Callable[[], AnyStore], reopen: Reopen | None = None) -> None:
         self._make, self.reopen = make, reopen
 
-    def __call__(self) -> Store:
+    def __call__(self) -> AnyStore:
         """The store of the address."""
         return self._make()
 
@@ -36,7 +36,7 @@ class StoreMaker(ConnectionMaker):
 
 
 def open_connection(
-    maker: ConnectionMaker | Callable[[], Store],
+    maker: ConnectionMaker | Callable[[], AnyStore],
     *,
     retention_ms: int | None = None,
     rng: Callable[[], float],

@@ -20,7 +20,7 @@ from ..core.redaction import redact_body, redact_named
 from ..core.searching import ListTasks, SearchJobs
 from ..core.why import Facts, why
 from ..core.worker import runs_handlers, runs_task
-from ..store.contract import ReadTxn, Store, WaitingQuery
+from ..store.contract import AnyStore, ReadTxn, WaitingQuery
 from .batch import notes
 from .batch.holders import find_holders
 from .batch.limiting import find_domains, find_limits, list_domains
@@ -446,7 +446,7 @@ QUERIES: dict[type[q.Query], Callable[[ReadTxn, Any], Any]] = {
 }
 
 # Queries to the store itself, without a transaction: its clock is local, or estimated.
-STORE_QUERIES: dict[type[q.Query], Callable[[Store], Any]] = {
+STORE_QUERIES: dict[type[q.Query], Callable[[AnyStore], Any]] = {
     q.GetTime: lambda store: store.now_ms(),
     q.GetReport: lambda store: store.report(),
 }

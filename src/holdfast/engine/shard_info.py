@@ -1,23 +1,14 @@
 """Which shard of a queue an engine has, and which slots belong to it. A queue on one store has one shard."""
 
-from collections.abc import Callable
-
 from ..core import ids
 from ..core.bounds import MAX_SCHEDULES
-from ..core.job import Job
-
-
-def _find_nothing(_job_id: int) -> None:
-    return None
 
 
 class ShardInfo:
-    """Shard `number` of `count`. `find_job` reads a job of another shard, without a lock."""
+    """Shard `number` of `count`."""
 
-    def __init__(
-        self, number: int = 0, count: int = 1, find_job: Callable[[int], Job | None] = _find_nothing
-    ) -> None:
-        self.number, self.count, self.find_job = number, count, find_job
+    def __init__(self, number: int = 0, count: int = 1) -> None:
+        self.number, self.count = number, count
         # The slots of new jobs, and the numbers of schedules, that belong to this shard.
         self.slots = range(number, ids.SLOTS, count)
         self.schedules = range(number, MAX_SCHEDULES, count)

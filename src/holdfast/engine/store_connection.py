@@ -15,17 +15,17 @@ import threading
 from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 from time import sleep
-from typing import TYPE_CHECKING, Any, Union, cast
+from typing import TYPE_CHECKING, Any, Union
 
 from ..core import commands as c
 from ..core.errors import Closed, HoldfastError, Moved
 from ..core.moving import Standing
 from ..core.queries import Query
 from ..store.common.clock import monotonic_s
-from ..store.contract import Store
+from ..store.contract import AnyStore, Store
 from .committer import Committer
 from .connection import OWN_THREADS, Connection, Reopen
-from .engine import Engine
+from .engine import AnyEngine, Engine
 from .records import find_notice
 from .ticket import Ticket
 
@@ -51,7 +51,7 @@ class StoreConnection(Connection):
 
     def __init__(
         self,
-        store: Store,
+        store: AnyStore,
         *,
         reopen: Reopen | None = None,
         retention_ms: int | None = None,
@@ -69,19 +69,19 @@ class StoreConnection(Connection):
         self._lock = threading.Lock()
         self._submitter = self._open(store, retention_ms)
 
-    def _open(self, store: Store, retention_ms: int | None) -> "StoreSubmitter":
-        if store.capabilities.is_sharded:
+    def _open(self, store: AnyStore, retention_ms: int | None) -> "StoreSubmitter":
+        if len(store.shards) > 1:
             # Imported here, so that the first add on a single store does not wait for it.
             from .sharding.router import ShardRouter
             from .sharding.sharded import ShardedEngine
 
-            shards = ShardedEngine(cast(Any, store), retention_ms=retention_ms, rng=self._rng)
+            shards = ShardedEngine(store, retention_ms=retention_ms, rng=self._rng)
             return ShardRouter(shards, self if self._reopen else None)
-        engine = Engine(store, retention_ms=retention_ms, rng=self._rng)
+        engine = Engine(store.shards[0], retention_ms=retention_ms, rng=self._rng)
         return Committer(engine, divert=partial(self._divert, engine) if self._reopen else None)
 
     @property
-    def engine(self) -> Engine:
+    def engine(self) -> AnyEngine:
         """The engine of the store as it is now."""
         return self._submitter.engine
 
@@ -186,7 +186,7 @@ class StoreConnection(Connection):
     def _divert(self, engine: Engine, ticket: Ticket, error: Exception) -> bool:
         return isinstance(error, Moved) and self.resubmit(ticket, error, by=engine)
 
-    def resubmit(self, ticket: Ticket, moved: Moved, *, by: Engine) -> bool:
+    def resubmit(self, ticket: Ticket, moved: Moved, *, by: AnyEngine) -> bool:
         """Submit a command again that an engine has answered with `Moved`; False if there is no submitter.
 
         If the new store refuses it, such as a job that belongs to two of its shards, it is answered so.
@@ -198,12 +198,12 @@ class StoreConnection(Connection):
         self.submit_all([ticket])
         return True
 
-    def ask_there(self, command: c.Command, moved: Moved, *, by: Engine) -> Any:
+    def ask_there(self, command: c.Command, moved: Moved, *, by: AnyEngine) -> Any:
         """Ask again for a command that an engine has answered with `Moved`; returns its reply."""
         self.switch_store(by, moved)
         return self.ask(command)
 
-    def switch_store(self, left: Engine, moved: Moved) -> None:
+    def switch_store(self, left: AnyEngine, moved: Moved) -> None:
         """Open the new store, unless another thread has; raises `moved` if there is none."""
         with self._lock:
             if self._submitter.engine is not left:
@@ -229,7 +229,7 @@ class StoreConnection(Connection):
             self._submitter, before = submitter, self._submitter
         before.engine.store.interrupt()
 
-    def _open_moved(self, moved: Moved) -> Store:
+    def _open_moved(self, moved: Moved) -> AnyStore:
         """Open and return the store that this one has moved to; raises `moved` if that fails."""
         try:
             found = self._reopen(moved.address) if self._reopen else None
@@ -244,11 +244,10 @@ class StoreConnection(Connection):
         return found
 
 
-def _is_the_one(store: Store, moved: Moved) -> bool:
+def _is_the_one(store: AnyStore, moved: Moved) -> bool:
     """Whether a store was filled by this move; waits for one that is about to open."""
     until_s = monotonic_s() + PATIENCE_S
-    stores = cast(Any, store).shards if store.capabilities.is_sharded else (store,)
-    return all(_is_filled(one, moved, until_s) for one in stores)
+    return all(_is_filled(one, moved, until_s) for one in store.shards)
 
 
 def _is_filled(store: Store, moved: Moved, until_s: float) -> bool:

@@ -23,7 +23,6 @@ from ..core.job import Record
 from ..core.kinds import SYSID
 from ..core.layout import ROW_RECORDS
 from ..core.moving import check_open
-from ..core.slots import slot_for
 from ..store.common.clock import monotonic_s
 from ..store.contract import NOTHING, Changes, RowKey, Store, Txn
 
@@ -238,11 +237,10 @@ class IdMaker:
             ticks = self._source.next_ticks(count, self._txn.now_ms, held.floor)
         return ids.pack_all(ticks, held.number, self._slots)
 
-    def with_follower(self, new: NewJob) -> NewJob:
-        """The new job, with an id for its follow-up job if it has one."""
+    def with_follower(self, new: NewJob, slot: int) -> NewJob:
+        """The new job of this slot, with an id for its follow-up job if it has one."""
         if new.then is None:
             return new
-        slot = slot_for(replace(new.then, tenant=new.tenant))
         return replace(new, then=replace(new.then, id=self.make(slot=slot)))
 
     def _renew(self) -> OwnSysid:

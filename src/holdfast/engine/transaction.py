@@ -19,19 +19,16 @@ from ..core.notes import JobLog, StepResult
 from ..core.token import Token
 from ..core.unique import Unique
 from ..core.worker import Worker
-from ..store.common.pointers import Pointer
 from ..store.contract import Changes
 from .batch.batch import Batch
 from .commands.chores import Chore
 from .commands.claims import claim
 from .commands.handlers import HandlerHead
-from .commands.outbox import OutboxMessage
 from .commands.requests import RequestNote
 from .commands.schedules import Kept
 from .commands.verbs import VERBS, JobRef
 from .done import Done
 from .records import Patterns
-from .shard_info import UNSHARDED
 
 # Of the rows of these tables, a process of an older version keeps the fields that it does not know.
 ROW_RECORDS.update(
@@ -52,8 +49,6 @@ ROW_RECORDS.update(
         kinds.CHORE: Chore,
         kinds.PROGRESS: Mark,
         kinds.LOG: LogMark,
-        kinds.POINTER: Pointer,
-        kinds.OUTBOX: OutboxMessage,
     }
 )
 
@@ -166,6 +161,4 @@ def fill(done: Done, batch: Batch, replies: list[Any]) -> None:
                 some[at] = [replace(one, job=jobs.get(one.job.id) or one.job) for one in reply]
     done.replies, done.now_ms, done.retention_ms = replies, batch.now_ms, batch.known_retention_ms
     done.woke, done.ended, done.news = batch.woke, batch.ended, batch.news
-    done.outbox, done.published, done.unreported = batch.outbox, batch.published, batch.unreported
-    if batch.shard_info is not UNSHARDED:
-        done.freed = batch.freed
+    done.published, done.unreported = batch.published, batch.unreported

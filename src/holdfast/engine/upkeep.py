@@ -1,11 +1,11 @@
 """Upkeep: changes that are due by time.
 
     promote    scheduled jobs that are due, expired leases and jobs, limited domains that may start a job
-    the rest   outbox, schedules, chores, expired unique keys, old archived jobs, workers that are gone,
+    the rest   schedules, chores, expired unique keys, old archived jobs, workers that are gone,
                history
 
 `promote` runs before every claim, so that no claim waits for upkeep. The rest runs when a schedule is due, a
-few seconds later while there is more to do, and else seldom; chores and outbox messages wake up waiting
+few seconds later while there is more to do, and else seldom; chores wake up waiting
 claims (`claim_hint`). Everything is idempotent and works in bounded batches by index, in any process.
 """
 
@@ -18,7 +18,7 @@ from ..core.jump import Overdue, extend_lease, purged_before
 from . import history
 from .batch.batch import Batch
 from .batch.limiting import due_domains
-from .commands import chores, governing, outbox, schedules, workers
+from .commands import chores, governing, schedules, workers
 
 # How often it runs the rest of upkeep while idle.
 QUIET_MS = 300_000
@@ -62,8 +62,6 @@ def clock_went_back(batch: Batch) -> None:
 
 def rest(batch: Batch) -> int:
     """Run the rest of upkeep; returns when to run it next."""
-    # Before schedules: one may wait for a job that is still in the outbox.
-    outbox.deliver_pending(batch)
     again = schedules.fire(batch)
     busy = chores.go_on(batch)
     workers.remove_dead(batch)
@@ -72,7 +70,7 @@ def rest(batch: Batch) -> int:
     gone = _purge(batch)
     if busy or gone == UPKEEP_JOBS:
         return batch.now_ms
-    pause_ms = bounds.UPKEEP_PERIOD_MS if gone or batch.outbox else _quiet_ms(batch)
+    pause_ms = bounds.UPKEEP_PERIOD_MS if gone else _quiet_ms(batch)
     return min(again or batch.now_ms + pause_ms, batch.now_ms + pause_ms)
 
 

@@ -17,16 +17,17 @@ from typing import Any
 
 from ..core import commands as c
 from ..core.checks import check_command
-from ..core.errors import Closed, HoldfastError, NotFound, StoreError, Unavailable
+from ..core.errors import BadInput, Closed, HoldfastError, NotFound, StoreError, Unavailable
 from ..core.ids import IdRange, ranges_of
 from ..core.queries import HasUnfinished, Query
+from ..core.slots import check_followers
 from ..engine.connection import Connection
-from ..engine.engine import Engine
+from ..engine.engine import AnyEngine
 from ..engine.makers import ConnectionMaker
 from ..engine.metrics import CommitMeter
 from ..engine.ticket import Ticket, deliver
 from ..store.common.clock import system_clock
-from ..store.contract import Store
+from ..store.contract import AnyStore
 from .ingester import Ingester
 from .journal import Journal
 
@@ -76,12 +77,12 @@ class JournalConnection(Connection):
             return self._inner
 
     @property
-    def engine(self) -> Engine:
+    def engine(self) -> AnyEngine:
         """The engine of the store; `BadInput` where that is a server's."""
         return self.connect_store().engine
 
     @property
-    def store(self) -> Store:
+    def store(self) -> AnyStore:
         """The store itself."""
         return self.connect_store().store
 
@@ -263,7 +264,7 @@ class JournalMaker(ConnectionMaker):
     ) -> None:
         self._maker, self._path, self._clock = maker, Path(path).absolute(), clock or system_clock
 
-    def __call__(self) -> Store:
+    def __call__(self) -> AnyStore:
         """The store of the address alone."""
         return self._maker()
 
@@ -277,8 +278,18 @@ class JournalMaker(ConnectionMaker):
 def needs_store(command: c.Add) -> bool:
     """Whether the store must decide about the jobs, or their callers rely on finding them there at once."""
     return command.hold is not None or any(
-        new.unique is not None or new.parent_id or new.strict or new.id for new in command.jobs
+        new.unique is not None or new.parent_id or new.strict or new.id or _may_need_two_shards(new)
+        for new in command.jobs
     )
+
+
+def _may_need_two_shards(new: c.NewJob) -> bool:
+    """Whether a store of several shards would refuse a job because of one that follows it."""
+    try:
+        check_followers(new.then, new.domain)
+    except BadInput:
+        return True
+    return False
 
 
 def _is_missing(asked: object, reply: object, wait_s: float) -> bool:

@@ -328,7 +328,7 @@ def _shards_of(connection: Connection) -> Sequence[Shard]:
         store = connection.store
     except BadInput:
         return ()
-    return cast(ShardedStore, store).shards if store.capabilities.is_sharded else ()
+    return store.shards if isinstance(store, ShardedStore) else ()
 
 
 def _adds(lines: Iterable[Line], shards: int) -> Iterable[tuple[Line, c.Add]]:

@@ -18,7 +18,7 @@ from ..core.schedule import Schedule
 from ..engine.connection import Connection
 from ..engine.makers import ConnectionMaker, open_connection
 from ..engine.ticket import Ticket
-from ..store.contract import Store
+from ..store.contract import AnyStore
 from . import asks
 from .addresses import shown_url
 from .asks import QueueRequest
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
 # Opens a store, or a connection to a server.
-Maker = ConnectionMaker | Callable[[], Store]
+Maker = ConnectionMaker | Callable[[], AnyStore]
 
 
 def _random() -> float:

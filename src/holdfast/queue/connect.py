@@ -13,7 +13,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 from ..core.errors import BadInput, StoreError
 from ..core.slots import SHARDS
 from ..engine.makers import ConnectionMaker, StoreMaker
-from ..store.contract import Store
+from ..store.contract import AnyStore, Store
 from .addresses import addresses as addresses
 from .addresses import shown_url as shown_url
 from .addresses import with_password
@@ -29,7 +29,7 @@ REDIS = ("redis", "rediss", "redis+cluster", "rediss+cluster")
 # How long one of several servers is tried before it counts as down: the other shards wait for it.
 SHARD_PATIENCE_S = 3.0
 # The display name of a shard, and the function that opens it.
-Named = tuple[str, Callable[[], Store]]
+Named = tuple[str, Callable[[], AnyStore]]
 # File names that are meant to be addresses.
 _NEARLY = re.compile(r"^(?:sqlite|file|postgres(?:ql)?|rediss?|grpcs?|memory):|[?]\w+=")
 ADDRESS_FORMS = (
@@ -112,7 +112,7 @@ def store_maker(
     if not follow or url.startswith("memory://"):
         return StoreMaker(make)
 
-    def reopen(address: str) -> Store | None:
+    def reopen(address: str) -> AnyStore | None:
         if not all(path.exists() for path in store_files(address)):
             # The store at the new address of a moved store must exist: it is never created here.
             return None
@@ -140,7 +140,7 @@ def _maker(
     *,
     join: bool = True,
     create: bool = True,
-) -> Callable[[], Store]:
+) -> Callable[[], AnyStore]:
     if not isinstance(url, str) or not url:
         raise BadInput("store", url, needed=ADDRESS_FORMS)
     if len(several := addresses(url)) > 1:
@@ -172,7 +172,7 @@ def _maker(
     raise BadInput("store", f"{scheme}://…", needed=ADDRESS_FORMS)
 
 
-def _on_server(scheme: str, url: str, options: dict[str, Any]) -> Callable[[], Store]:
+def _on_server(scheme: str, url: str, options: dict[str, Any]) -> Callable[[], AnyStore]:
     if scheme in REMOTE:
         if "clock" in options:
             raise BadInput("clock", "given", needed="absent: it is the server's")
@@ -180,7 +180,7 @@ def _on_server(scheme: str, url: str, options: dict[str, Any]) -> Callable[[], S
     return _OPENERS[scheme](url, options)
 
 
-def _shard(url: str, clock: Callable[[], int] | None, *, join: bool, create: bool) -> Callable[[], Store]:
+def _shard(url: str, clock: Callable[[], int] | None, *, join: bool, create: bool) -> Callable[[], AnyStore]:
     if not is_served(url):
         return _maker(url, clock, join=join, create=create)
     options: dict[str, Any] = {"patience_s": SHARD_PATIENCE_S, "create": create}
@@ -286,7 +286,7 @@ def _shard_files(folder: Path, count: int) -> list[Path]:
     return [folder / f"shard-{at}-of-{count}.db" for at in range(count)]
 
 
-def _sharded(listed: Callable[[bool], list[Named]], *, create: bool) -> Callable[[], Store]:
+def _sharded(listed: Callable[[bool], list[Named]], *, create: bool) -> Callable[[], AnyStore]:
     """Several stores as one; `listed` returns them, to be opened and to be created."""
     from ..store.sharded.store import Opener, ShardedStore
 
@@ -331,7 +331,7 @@ def _postgres(url: str, options: dict[str, Any]) -> Callable[[], Store]:
     return lambda: PostgresStore(url, **options)
 
 
-def _redis(url: str, options: dict[str, Any]) -> Callable[[], Store]:
+def _redis(url: str, options: dict[str, Any]) -> Callable[[], AnyStore]:
     try:
         from ..store.redis.store import RedisStore
         from ..store.redis.url import parse

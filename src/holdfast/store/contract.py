@@ -26,7 +26,7 @@ whole batch is run again.
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, Self, TypeVar
 
 import msgspec
 from msgspec.structs import replace
@@ -445,8 +445,6 @@ class Capabilities(NamedTuple):
     reads_locally: bool = False
     # Whether ids must be allocated before joining a caller's transaction instead of inside it.
     ids_apart: bool = False
-    # Whether this is a `ShardedStore`: several stores, each of which runs its own batches.
-    is_sharded: bool = False
 
 
 class StoreReport(NamedTuple):
@@ -456,51 +454,22 @@ class StoreReport(NamedTuple):
     complaints: list[str]
 
 
-class Store(Protocol):
-    """Where jobs are kept."""
+class AnyStore(Protocol):
+    """One store, or several as one (`ShardedStore`): what concerns no single batch."""
 
     @property
     def capabilities(self) -> Capabilities:
         """What this store can do; constant."""
 
-    def commit(self, changes: Changes) -> bool:
-        """Commit changes for which nothing was read, in one statement or message where possible.
-
-        They are those of plain adds and answers, without `rows`, `dues`, `forgotten` and `notice`, and are
-        durable on return. False: nothing was written, because an id exists, a job is not of the version
-        before, or the store has a notice; a batch then finds out which. A store may return False at any
-        time. Errors are those of `run`.
-        """
-
-    def lease(self, query: ClaimQuery, leased: list[Leased]) -> bool:
-        """Lease the first READY jobs that match, in one statement or message where possible; append them.
-
-        What `Txn.claim` and `bodies` do in a batch: the jobs as they were before, with their data; and the
-        counts of `counts_of_lease`. Missing data is `MISSING`. False: nothing was leased, because something
-        else must be decided: the store has a notice or a pause, something is due by `query.now_ms`
-        (`ReadTxn.moments`), or one of the jobs does not start plainly (`core.job.plain_lease_ms`). A store
-        may return False at any time, and does so if it cannot send the query within `bounds.LATE_S`, as the
-        lease would have begun long before. The jobs have at most CLAIM_BYTES of data, or there is one.
-
-        `leased` is filled before the commit, or as soon as that is known: after an interrupt it has what may
-        have been leased, which the caller then releases.
-        """
-
-    def run(self, fn: Callable[[Txn], tuple[Changes, T]]) -> T:
-        """Call `fn` as one atomic batch, again after a conflict; durable on return.
-
-        Errors of the library are translated: `Unavailable` if the store cannot be reached, `Contended` after
-        too many conflicts, `Unsettled` if it cannot be found out whether the batch was committed.
-        """
+    @property
+    def shards(self) -> Sequence["Store"]:
+        """The stores that run the batches: this one alone, or the shards in order."""
 
     def read(self, fn: Callable[[ReadTxn], T], *, hint: bool = False) -> T:
         """Call `fn` on one consistent view, concurrently with writers.
 
         `hint`: the view need not be consistent.
         """
-
-    def borrow(self, connection: Any, fn: Callable[[Txn], tuple[Changes, T]]) -> T:
-        """Call `fn` inside the caller's own transaction on the caller's connection to this store."""
 
     async def lend(self, connection: Any) -> Any:
         """Wrap an asyncio connection so that `borrow` can use it in another thread than the event loop's."""
@@ -532,3 +501,49 @@ class Store(Protocol):
 
     def close(self) -> None:
         """Release all resources; a closed store is not used again."""
+
+
+class OneStore:
+    """The base of stores that are one."""
+
+    @property
+    def shards(self) -> tuple[Self]:
+        """This store."""
+        return (self,)
+
+
+class Store(AnyStore, Protocol):
+    """Where jobs are kept."""
+
+    def commit(self, changes: Changes) -> bool:
+        """Commit changes for which nothing was read, in one statement or message where possible.
+
+        They are those of plain adds and answers, without `rows`, `dues`, `forgotten` and `notice`, and are
+        durable on return. False: nothing was written, because an id exists, a job is not of the version
+        before, or the store has a notice; a batch then finds out which. A store may return False at any
+        time. Errors are those of `run`.
+        """
+
+    def lease(self, query: ClaimQuery, leased: list[Leased]) -> bool:
+        """Lease the first READY jobs that match, in one statement or message where possible; append them.
+
+        What `Txn.claim` and `bodies` do in a batch: the jobs as they were before, with their data; and the
+        counts of `counts_of_lease`. Missing data is `MISSING`. False: nothing was leased, because something
+        else must be decided: the store has a notice or a pause, something is due by `query.now_ms`
+        (`ReadTxn.moments`), or one of the jobs does not start plainly (`core.job.plain_lease_ms`). A store
+        may return False at any time, and does so if it cannot send the query within `bounds.LATE_S`, as the
+        lease would have begun long before. The jobs have at most CLAIM_BYTES of data, or there is one.
+
+        `leased` is filled before the commit, or as soon as that is known: after an interrupt it has what may
+        have been leased, which the caller then releases.
+        """
+
+    def run(self, fn: Callable[[Txn], tuple[Changes, T]]) -> T:
+        """Call `fn` as one atomic batch, again after a conflict; durable on return.
+
+        Errors of the library are translated: `Unavailable` if the store cannot be reached, `Contended` after
+        too many conflicts, `Unsettled` if it cannot be found out whether the batch was committed.
+        """
+
+    def borrow(self, connection: Any, fn: Callable[[Txn], tuple[Changes, T]]) -> T:
+        """Call `fn` inside the caller's own transaction on the caller's connection to this store."""

@@ -6,6 +6,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from ..core.errors import BadInput
+from ..engine.engine import Engine
 from ..queue.base import BaseQueue
 from ..queue.connect import shown_url, store_maker
 from ..queue.options import Moment
@@ -81,4 +82,6 @@ def clock_of(queue: BaseQueue) -> Clock:
 
 
 def _steady(queue: BaseQueue) -> None:
-    queue.connection.engine._rng = lambda: 0.5
+    engine = queue.connection.engine
+    assert isinstance(engine, Engine)
+    engine._rng = lambda: 0.5

@@ -13,7 +13,7 @@ from ..session import Session, settings
 
 if TYPE_CHECKING:
     from ...engine.migrate.move import Summary
-    from ...store.contract import Store
+    from ...store.contract import AnyStore
 
 _PHASES = {
     "copying": "copying; the queue stays in use",
@@ -80,7 +80,7 @@ def _undo(session: Session, source: str, target: str | None) -> None:
 
 
 @contextmanager
-def _open(url: str, *, exists: bool) -> "Iterator[Store]":
+def _open(url: str, *, exists: bool) -> "Iterator[AnyStore]":
     from ...queue.connect import store_maker
 
     Session.of(url).check()

@@ -27,8 +27,7 @@ from ...core.errors import NotFound, Refused
 from ...core.job import Body, Job, Place, State, readable
 from ...core.kinds import PAUSE
 from ...core.queries import Paused
-from ...core.slots import slot_for
-from ...core.unique import UniqueKey
+from ...core.slots import slot_for, slot_in
 from ...store.contract import Changes, NewJobs, RowKey, Txn
 from ..records import read_pause
 from ..shard_info import UNSHARDED, ShardInfo
@@ -37,7 +36,7 @@ from . import notes
 from .changing import take_changes
 from .counters import Counts
 from .draft import ABSENT, Draft, Undo, undo_changes
-from .holders import Freed, Holders
+from .holders import Holders
 from .limiting import Domains
 from .new_jobs import NewJobGroups
 from .task_defaults import KnownDefaults
@@ -90,9 +89,8 @@ class Batch(msgspec.Struct, kw_only=True, eq=False):
     ended: set[int] = set()
     # Each job as it was last written, archived and removed ones too.
     finals: dict[int, Job] = {}
-    # Jobs changed since the last flush, in order; and new outbox messages.
+    # Jobs changed since the last flush, in order.
     touched: dict[int, None] = {}
-    outbox: dict[str, bytes] = {}
     # Jobs that were lost or have expired, before and after: no handler reports these.
     unreported: list[tuple[Job, Job]] = []
     # The replies to each part of a command that has several.
@@ -317,7 +315,7 @@ class Batch(msgspec.Struct, kw_only=True, eq=False):
     def add(self, new: NewJob, parent: Job | None = None) -> int:
         """Add a job without a conflicting unique key; returns its id."""
         job_id = new.id or self.ids.make(slot=slot_for(new))
-        job = create(self.ids.with_follower(new), job_id=job_id, now_ms=self.now_ms)
+        job = create(self.ids.with_follower(new, slot_in(job_id)), job_id=job_id, now_ms=self.now_ms)
         self.data[job_id] = new.data
         self.put(family.as_child(job, parent) if parent else job)
         return job_id
@@ -354,11 +352,6 @@ class Batch(msgspec.Struct, kw_only=True, eq=False):
         self.flush()
         self.domains.settle()
         self.keep()
-
-    @property
-    def freed(self) -> dict[UniqueKey, Freed]:
-        """Unique keys of other shards that jobs ended here have freed."""
-        return {} if self.known_holders is None else self.known_holders.freed
 
     def finish(self, *, more: bool = False) -> Changes:
         """The remaining changes, with domains, counts and the sysid; `more`: upkeep has more to do."""

@@ -4,7 +4,6 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ...core.job import Job, Place, State
-from ...core.kinds import OUTBOX
 from ...store.contract import ENDS, JOBS, NO_WAKE, Changes, NewJobs
 from .working_set import WorkingSet
 
@@ -33,11 +32,8 @@ def take_changes(batch: WorkingSet, *, last: bool = False) -> Changes:
         batch.known_domains.write()
     if last and batch.ids.rows:
         batch.rows.update(batch.ids.rows)
-    if batch.rows:
-        batch.outbox |= {key: raw for (table, key), raw in batch.rows.items() if table == OUTBOX and raw}
     # Which waiting processes the commit wakes up. Also if upkeep has more to do: this one may never claim.
-    left = batch.woke or batch.outbox or batch.wants_upkeep
-    wake = JOBS if left else ENDS if batch.ended or batch.news else NO_WAKE
+    wake = JOBS if batch.woke or batch.wants_upkeep else ENDS if batch.ended or batch.news else NO_WAKE
     changes = Changes(
         added=jobs.added,
         swapped=jobs.swapped,

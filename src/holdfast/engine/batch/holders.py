@@ -1,20 +1,16 @@
-"""Unique keys in a transaction: which jobs hold them, before and after its changes.
-
-In a sharded queue the home of a key may be another shard; see `pointers`.
-"""
+"""Unique keys in a transaction: which jobs hold them, before and after its changes."""
 
 from collections.abc import Iterable
-from typing import NamedTuple
 
 import msgspec
 
 from ...core import unique
 from ...core.errors import Refused
 from ...core.job import Job, Place
-from ...core.kinds import UNIQUE, name_of
+from ...core.kinds import UNIQUE
+from ...core.slots import slot_for
 from ...core.unique import Unique, UniqueKey, read_unique
 from ...store.contract import ReadTxn
-from . import pointers
 from .draft import Draft
 from .working_set import WorkingSet
 
@@ -23,16 +19,8 @@ _encode = msgspec.json.Encoder().encode
 
 def find_holders(txn: ReadTxn, keys: Iterable[UniqueKey]) -> dict[UniqueKey, Unique]:
     """The jobs that hold these keys, including those whose `until_ms` has passed."""
-    found = map(read_unique, txn.rows(UNIQUE, [name_of(*key) for key in keys]).values())
+    found = map(read_unique, txn.rows(UNIQUE, [key.name for key in keys]).values())
     return {holder.id: holder for holder in found}
-
-
-class Freed(NamedTuple):
-    """A key that a job no longer holds; `stays`: that it still holds until a given time."""
-
-    job_id: int
-    version: int
-    stays: bool
 
 
 class Holders:
@@ -43,19 +31,9 @@ class Holders:
         self.now: Draft[UniqueKey, Unique | None] = Draft()
         self.now.undo = batch.undo
         self._stored: dict[UniqueKey, Unique | None] = {}
-        # Keys with their home in another shard that ended jobs have freed, or hold until a given time.
-        self.freed: dict[UniqueKey, Freed] = {}
-        self._let_go: dict[UniqueKey, Freed] = {}
 
     def of(self, key: UniqueKey) -> Unique | None:
         """The holder of a key; None if the key has expired or its job is gone."""
-        holder = self.here(key)
-        if holder is None:
-            pointers.check(self._batch, key)
-        return holder
-
-    def here(self, key: UniqueKey) -> Unique | None:
-        """The holder of a key among the jobs of this shard."""
         self._load([key])
         holder = self.now.get(key)
         if holder is None or 0 < holder.until_ms <= self._batch.now_ms:
@@ -63,12 +41,6 @@ class Holders:
         if not holder.until_ms and self._batch.find(holder.job_id) is None:
             return None
         return holder
-
-    def forget(self, key: UniqueKey) -> None:
-        """Delete the expired record of a key that a job of another shard takes."""
-        self._load([key])
-        if self.now.get(key) is not None:
-            self.now[key] = None
 
     def followed(self, before: Job | None, after: Job | None) -> None:
         """Update the key of a changed job: it takes it, keeps it until a given time, or frees it."""
@@ -82,10 +54,8 @@ class Holders:
         self._load(held.id for held in (old, new) if held)
         if old and (new is None or new.id != old.id) and self._is_holder(old):
             self.now[old.id] = None
-        if old and before:
-            stays = new is not None and new.id == old.id
-            self._let_go[old.id] = Freed(old.job_id, before.version, stays=stays)
-        if new:
+        if new and after:
+            self._check_slot(before, after)
             self._check_free(new)
             self.now[new.id] = new
 
@@ -107,6 +77,18 @@ class Holders:
         if holder is not None and holder.job_id != wanted.job_id:
             raise put_back_refused(wanted.job_id, holder.job_id)
 
+    def _check_slot(self, before: Job | None, after: Job) -> None:
+        """Refuse a new name by which the key of a job would belong to another shard.
+
+        Not at the job-command port, whose creations look for the name in all shards.
+        """
+        shard_info = self._batch.shard_info
+        if shard_info.is_only_store or before is None or before.task == after.task or after.strict:
+            return
+        if not shard_info.has_slot(slot_for(after) or 0):
+            needed = "without a unique key, or in a domain: by the new name the key belongs to another shard"
+            raise Refused("rename", after.id, found="unique", needed=needed)
+
     def lapse(self, limit: int) -> int:
         """Free expired keys; return how many were examined."""
         now_ms = self._batch.now_ms
@@ -123,13 +105,10 @@ class Holders:
         """Write the holders to the rows of the batch."""
         changed = {key: holder for key, holder in self.now.items() if self._stored[key] != holder}
         for key, holder in changed.items():
-            row = (UNIQUE, name_of(*key))
+            row = (UNIQUE, key.name)
             self._batch.rows[row] = None if holder is None else _encode(holder)
             if holder is not None and holder.until_ms:
                 self._batch.dues[row] = holder.until_ms
-        ended = [key for key, holder in changed.items() if holder is None or holder.until_ms]
-        away = pointers.away(self._batch.shard_info, ended)
-        self.freed |= {key: self._let_go[key] for key in away if key in self._let_go}
         self._stored.update(changed)
 
 

@@ -33,7 +33,6 @@ class WorkingSet(Protocol):
     touched: dict[int, None]
     finals: dict[int, Job]
     forgotten: list[int]
-    outbox: dict[str, bytes]
     ended: set[int]
     woke: bool
     news: bool

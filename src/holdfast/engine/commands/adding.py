@@ -7,18 +7,24 @@ from msgspec.structs import replace
 from ...core import commands as c
 from ...core import family, rules, unique
 from ...core.creating import create
-from ...core.errors import BadInput, LeaseLost, NotFound, Refused, StoreCorrupt
+from ...core.errors import BadInput, HoldfastError, LeaseLost, NotFound, Refused, StoreCorrupt
 from ...core.ids import IdRange, moved, ranges_of
 from ...core.job import Body, Job, Place, size_of
-from ...core.slots import slot_for
-from ...core.unique import Unique
+from ...core.slots import CHILD_DOMAIN, check_one_slot, slot_for, slot_in
 from ...store.contract import JOBS, Changes, NewJobs, Txn
 from ..batch.batch import Batch
 from ..batch.counters import Counts
 from ..shard_info import ShardInfo
 from ..sysid import IdMaker
 
-CHILD_DOMAIN = "its parent's, or absent: a child lives in its parent's shard, and a job in its domain's"
+
+class NameGone(HoldfastError):
+    """The job that had the name of a new job of the port has ended: it is added in the shard of its name."""
+
+    code = "NAME_GONE"
+
+    def __init__(self) -> None:
+        super().__init__("no job of this shard has the name any more")
 
 
 def check_held(batch: Batch, hold: c.Hold, verb: str) -> Job:
@@ -178,23 +184,16 @@ def add_one(
         new = replace(new, mock=parent.mock)
     key = unique.key_of(new)
     holder = batch.holders.of(key) if key else None
-    if holder is not None:
-        return add_to(batch, new, holder, follows=follows)
-    job = None
-    if key and new.strict:
+    if holder is not None and holder.until_ms:
+        return holder.job_id
+    job = None if holder is None else batch.find(holder.job_id)
+    if job is None and key and new.strict:
         job = batch.find(known) if known else _namesake(batch, new)
-    return batch.add(new, parent) if job is None else _hit(batch, new, job, follows)
-
-
-def add_to(batch: Batch, new: c.NewJob, holder: Unique, *, follows: bool = False) -> int:
-    """Add a job whose unique key is held: update the holder and return its id."""
-    job = None if holder.until_ms else batch.find(holder.job_id)
-    return holder.job_id if job is None else _hit(batch, new, job, follows)
-
-
-def add_to_namesake(batch: Batch, new: c.NewJob, job: Job) -> int:
-    """Add a unique job of the port whose name another job has: update that job and return its id."""
-    return _hit(batch, new, job, follows=False)
+    if job is not None:
+        return _hit(batch, new, job, follows)
+    if new.strict and not batch.shard_info.has_slot(new.id or slot_for(new) or 0):
+        raise NameGone
+    return batch.add(new, parent)
 
 
 def _check_domain(batch: Batch, new: c.NewJob, parent: Job) -> None:
@@ -260,10 +259,12 @@ def insert_scheduled(
     added = []
     for new in command.every():
         slot = slot_for(new)
+        if not shard_info.is_only_store:
+            check_one_slot(new)
         if slot is not None and not shard_info.has_slot(slot):
             raise BadInput("domain", new.domain, needed="one of the shard that your connection leads to")
         job_id = new.id or maker.make(slot=slot)
-        job = create(maker.with_follower(new), job_id=job_id, now_ms=txn.now_ms)
+        job = create(maker.with_follower(new, slot_in(job_id)), job_id=job_id, now_ms=txn.now_ms)
         job = replace(job, place=Place.SCHEDULED, rank=job.run_at)
         added.append(NewJobs(job, [(job_id, new.data)], not new.id))
     counts = Counts()

@@ -18,9 +18,9 @@ from ...core.job import Place, Record
 from ...core.kinds import FLOOR, NUMBER, SCHEDULE, name_of
 from ...core.managing import RunSchedule
 from ...core.schedule import HISTORY, LastRun, Schedule
-from ...core.slots import slot_of_firing
+from ...core.slots import slot_of_schedule
 from ..batch.batch import Batch
-from . import outbox
+from .adding import add_one
 
 # How often a firing that waits for the schedule's last job is tried again, without a wake-up.
 RETRY_MS = 1_000
@@ -143,7 +143,7 @@ def pause_schedule(batch: Batch, command: c.PauseSchedule) -> Schedule:
 def run_schedule(batch: Batch, command: RunSchedule) -> list[int]:
     """Add the job of a schedule now; see `RunSchedule`."""
     new = _get(batch, command.tenant, command.name).new_job()
-    return [outbox.add(batch, replace(new, run_at=0, delay_ms=0))]
+    return [add_one(batch, replace(new, run_at=0, delay_ms=0))]
 
 
 def fire(batch: Batch) -> int | None:
@@ -181,24 +181,18 @@ def _add_firings(batch: Batch, kept: Kept, firing: s.Firing) -> Schedule:
     after = firing.schedule
     new = kept.new_job()
     for moment in firing.moments:
-        slot = slot_of_firing(new, after.name)
+        slot = slot_of_schedule(after.name, new)
         run_at = moment + s.jitter_of(after, moment) + new.delay_ms
         job_id = ids.of_schedule(after.number, moment, slot)
         # If its unique key is held, the existing job is the job of this firing.
-        after = replace(after, last_id=outbox.add(batch, replace(new, id=job_id, run_at=run_at, delay_ms=0)))
+        after = replace(after, last_id=add_one(batch, replace(new, id=job_id, run_at=run_at, delay_ms=0)))
     return after
 
 
 def _last_run(batch: Batch, schedule: Schedule) -> LastRun | None:
     if not schedule.last_id:
         return None
-    last_id = schedule.last_id
-    if batch.shard_info.has_slot(last_id):
-        job = batch.find(last_id) or batch.archived(last_id)
-    elif outbox.is_in_outbox(batch, last_id):
-        return LastRun(started_ms=0, finished_ms=0, ended=False)
-    else:
-        job = batch.shard_info.find_job(last_id)
+    job = batch.find(schedule.last_id) or batch.archived(schedule.last_id)
     if job is None:
         return None
     return LastRun(started_ms=job.started_at, finished_ms=job.finished_at, ended=job.place == Place.DONE)

@@ -16,12 +16,13 @@ from ...core.answering import answered
 from ...core.errors import LeaseLost, NotFound
 from ...core.job import VERB_OF, Body, Code, Job, Place, State, whole_second
 from ...core.managing import RunSchedule, SetRetention, StopWorker
+from ...core.slots import slot_in
 from ...core.sysid import TakeSysid
 from ..batch import notes, task_defaults
 from ..batch.batch import Batch
 from ..queries import check_counts
-from . import chores, governing, handlers, indexing, keys, outbox, requests, schedules, tokens, workers
-from .adding import add_all, check_held, put, reserve_ids
+from . import chores, governing, handlers, indexing, requests, schedules, tokens, workers
+from .adding import add_all, add_one, check_held, put, reserve_ids
 from .restoring import MarkRestored, mark_restored
 from .sysids import take_sysid
 
@@ -60,8 +61,10 @@ def answer(batch: Batch, command: c.Answer) -> JobRef:
 
 
 def _follow(batch: Batch, job: Job, result: Body | None) -> None:
-    """Add the follow-up job, and note its id, or that of the job that holds its unique key."""
-    then_id = outbox.add(batch, following.follower(job, result), follows=True)
+    """Add the follow-up job in the job's slot; note its id, or that of the job that holds its unique key."""
+    new = following.follower(job, result)
+    new = new if new.id else replace(new, id=batch.ids.make(slot=slot_in(job.id)))
+    then_id = add_one(batch, new, follows=True)
     after = batch.find(job.id)
     if after is not None:
         batch.put(replace(after, then_id=then_id, followed=True))
@@ -256,9 +259,4 @@ VERBS: dict[type[c.Command], Callable[[Batch, Any], Any] | None] = {
     requests.NoteRequest: requests.note_request,
     # Sent only between shards.
     handlers.MarkHandled: handlers.mark_handled,
-    keys.TakeKey: keys.take_key,
-    keys.FreeKey: keys.free_key,
-    keys.Hit: keys.hit,
-    outbox.DeliverJob: outbox.deliver,
-    outbox.RemoveMessage: outbox.delivered,
 }

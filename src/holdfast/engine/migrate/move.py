@@ -33,13 +33,13 @@ from ...core.job import Job
 from ...core.kinds import SHARD, SYSID
 from ...core.moving import Notice, Standing
 from ...store.common.clock import monotonic_s
-from ...store.contract import JOBS, NO_WAKE, NOTHING, Changes, JobFilter, ReadTxn, Store, Txn
+from ...store.contract import JOBS, NO_WAKE, NOTHING, AnyStore, Changes, JobFilter, ReadTxn, Store, Txn
 from ...store.sharded.shard import MARK
-from ...store.sharded.store import ShardedStore
 from ..records import find_notice
 from ..sysid import Sysid
 from .copying import Copier, Tell, is_empty
 from .parts import check_place
+from .rows import check_rows
 
 # Passes while the source is in use: at least two, of which the second finds changes made during the first and
 # compares all bodies; more while there is much to write, so that the source is stopped for a shorter time.
@@ -65,8 +65,8 @@ class StoreMove:
 
     def __init__(
         self,
-        source: Store,
-        target: Store,
+        source: AnyStore,
+        target: AnyStore,
         *,
         here: str,
         there: str,
@@ -74,7 +74,7 @@ class StoreMove:
         tell: Tell = lambda _part, _rows, _written: None,
         phase: Callable[[str], None] = lambda _name: None,
     ) -> None:
-        self._sources, self._targets = shards_of(source), shards_of(target)
+        self._sources, self._targets = source.shards, target.shards
         self._here, self._there = here, there
         self._phase = phase
         self._run = secrets.token_hex(8)
@@ -131,10 +131,11 @@ class StoreMove:
             )
 
     def _check_places(self, mine: Notice) -> None:
-        """Refuse jobs that cannot be placed in the target's shards; after `begin` the passes check this."""
+        """Refuse what cannot be placed in the target's shards; after `begin` the passes check this."""
         if mine.standing is not Standing.COPYING or len(self._targets) <= len(self._sources):
             return
         for shard in self._sources:
+            shard.read(lambda txn: check_rows(txn, len(self._targets)))
             after = 0
             while jobs := shard.read(_jobs_above(after)):
                 for job in jobs:
@@ -346,12 +347,7 @@ class StoreMove:
         return found
 
 
-def shards_of(store: Store) -> Sequence[Store]:
-    """The shards of a store, or the store itself."""
-    return store.shards if isinstance(store, ShardedStore) else (store,)
-
-
-def undo(source: Store, *, here: str) -> Notice:
+def undo(source: AnyStore, *, here: str) -> Notice:
     """Delete the notice of an unfinished move and return it. The target stays unusable.
 
     The first shard decides; notices of earlier runs in the other shards are deleted too.
@@ -366,7 +362,7 @@ def undo(source: Store, *, here: str) -> Notice:
         kept = Notice(standing=Standing.OPEN, origin=found.origin) if found.origin else None
         return _saying(kept), found
 
-    taken = [notice for shard in shards_of(source) if (notice := shard.run(fn)) is not None]
+    taken = [notice for shard in source.shards if (notice := shard.run(fn)) is not None]
     if not taken:
         raise BadInput("the store", f"{here}, which stays", needed=_UNFINISHED)
     return taken[0]

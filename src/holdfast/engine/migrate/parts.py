@@ -13,12 +13,16 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any, Generic, NamedTuple, TypeVar
 
+import msgspec
 from msgspec.structs import replace
 
-from ...core import ids
+from ...core import ids, slots
 from ...core.bounds import CLAIM_BYTES
+from ...core.commands import NewJob
+from ...core.defaults import Defaults
 from ...core.errors import BadInput
 from ...core.job import Body, Job
+from ...core.schedule import Schedule
 from ...core.slots import shard_of
 from ...store.contract import Changes, CountKey, JobFilter, NewJobs, ReadTxn, Txn
 
@@ -29,6 +33,7 @@ R = TypeVar("R")
 BODIES_AT_ONCE = 50
 # The counts of jobs by shard.
 Tally = Counter[tuple[int, CountKey]]
+_WAIT = "Let the two end first, or move to fewer shards"
 
 
 class Misplaced(BadInput):
@@ -240,15 +245,43 @@ class ShardCountsPart(CountsPart):
 
 
 def check_place(job: Job, of: int) -> None:
-    """Raise `Misplaced` for a live job whose parent and domain belong in different shards."""
+    """Raise `Misplaced` for a live job that would belong in two of these shards, or its follow-up job."""
+    if of == 1:
+        return
+    if job.parent_id and (job.parent_id - job.id) % of:
+        needed = f"one of the same shard, where there are {of}: {_WAIT}"
+        raise Misplaced(f"the parent of job {job.id}", job.parent_id, needed=needed)
     if job.domain is not None and (ids.slot_of(job.tenant, job.domain) - job.id) % of:
         needed = (
             f"its parent's, or absent, where there are {of} shards: a child lives with its parent, and a job "
-            "with its domain. Let the two end first, or move to fewer shards"
+            f"with its domain. {_WAIT}"
         )
         raise Misplaced(f"the domain of job {job.id}", job.domain, needed=needed)
-    if job.parent_id and (job.parent_id - job.id) % of:
-        needed = (
-            f"one of the same shard, where there are {of}: let the two end first, or move to fewer shards"
-        )
-        raise Misplaced(f"the parent of job {job.id}", job.parent_id, needed=needed)
+    if job.unique is not None and not job.strict and ((slots.slot_for(job) or 0) - job.id) % of:
+        needed = f"absent, where there are {of} shards: it belongs to another one than the job. {_WAIT}"
+        raise Misplaced(f"the unique key of job {job.id}", job.unique, needed=needed)
+    if job.then:
+        _check_followers(f"the job that follows {job.id}", job.then, job.domain)
+
+
+def check_schedule(schedule: Schedule, job: NewJob) -> None:
+    """Raise `Misplaced` for a schedule whose jobs would belong in two shards."""
+    try:
+        slots.check_one_slot(job)
+    except BadInput as error:
+        needed = f"without jobs in two shards: {error}"
+        raise Misplaced("the schedule", schedule.name, needed=needed) from None
+
+
+def check_followers_of(task: str, raw: bytes) -> None:
+    """Raise `Misplaced` for the defaults of a task whose follow-up job may belong in another shard."""
+    then = msgspec.json.decode(raw, type=Defaults).then
+    if then:
+        _check_followers(f"the follow-up job of the task {task}", then, None)
+
+
+def _check_followers(of_what: str, then: str, domain: bytes | None) -> None:
+    try:
+        slots.check_followers(msgspec.json.decode(then, type=NewJob), domain)
+    except BadInput as error:
+        raise Misplaced(of_what, "in another shard", needed=f"in the same one: {error}. {_WAIT}") from None

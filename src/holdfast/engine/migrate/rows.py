@@ -1,11 +1,8 @@
 """The rows of a copied store: a part for each table, including tables that this version does not know.
 
-Rows are copied unchanged, to the shard of their slot or to all. Three tables depend on the number of shards
-and are derived from other data (docs/decisions/0011):
-
-    outbox     messages, with the number of the shard that delivers them
-    numbers    of schedules, noted in the shard that would otherwise allocate them again
-    pointers   in the home shard of each unique key whose holder is in another shard
+Rows are copied unchanged, to the shard of their slot or to all. One table depends on the number of shards and
+is derived from other data (docs/decisions/0011): the numbers of schedules, noted in the shard that would
+otherwise allocate them again.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -23,37 +20,30 @@ from ...core.kinds import (
     LOG_ITEMS,
     LOG_KEYS,
     NUMBER,
-    OUTBOX,
-    POINTER,
     REQUEST,
     SCHEDULE,
     SHARD,
     STEPS,
     SYSID,
+    TASK,
     UNIQUE,
     WORKER,
-    name_of,
 )
 from ...core.limits import Domain
-from ...core.slots import shard_of, slot_of_key, slot_of_record, slot_of_schedule, slot_of_table
-from ...core.unique import read_unique
+from ...core.slots import shard_of, slot_of_record, slot_of_schedule, slot_of_table
+from ...core.unique import held_until, read_unique
 from ...core.worker import Worker
-from ...store.common.pointers import Pointer, held_until
 from ...store.contract import Changes, ReadTxn, Txn
 from ..commands.chores import Chore
-from ..commands.outbox import read as read_message
 from ..commands.requests import read_note
 from ..commands.schedules import read_kept
-from ..records import read_pair
 from ..sysid import Sysid
-from .parts import BODIES_AT_ONCE, CopiedPart
+from .parts import BODIES_AT_ONCE, CopiedPart, check_followers_of, check_schedule
 
-_encode = msgspec.json.Encoder().encode
-
-# A key and a value; for a pointer also the holder of the unique key.
-Row = tuple[Any, ...]
+# A key and a value.
+Row = tuple[str, bytes]
 # Tables that are separate parts, or only concern the store that they are in.
-APART = {SHARD, OUTBOX, NUMBER, POINTER}
+APART = {SHARD, NUMBER}
 # Tables whose values may be as large as bodies.
 _LARGE = {HANDLER_VERSION, LOG_ITEMS, STEPS}
 
@@ -70,7 +60,7 @@ _HOLDS: dict[str, Callable[[bytes], Any]] = {
     CHORE: _undone,
     FLOOR: int,
     SYSID: lambda raw: msgspec.json.decode(raw, type=Sysid).ids_until_ms,
-    UNIQUE: lambda raw: held_until(read_unique(raw)),
+    UNIQUE: held_until,
     WORKER: lambda raw: msgspec.json.decode(raw, type=Worker).said_at,
 }
 
@@ -115,12 +105,16 @@ class Rows(CopiedPart[str, Row]):
         return str(row[0])
 
     def seen(self, row: Row) -> Any:
-        return row[:2]
+        return row
 
     def at(self, row: Row, of: int) -> Iterable[int]:
-        key, raw = row[:2]
+        key, raw = row
         if self._table == UNIQUE:
             return (shard_of(read_unique(raw).job_id, of),)
+        if self._table == SCHEDULE:
+            return (_shard_of_schedule(raw, of),)
+        if self._table == TASK and of > 1:
+            check_followers_of(key, raw)
         # The row with the first time for ids made by SQL is read by the SQL function of every shard.
         is_port = (self._table, key) == (SYSID, str(ids.PORT_SYSID))
         slot = None if is_port else slot_of_record(self._table, key)
@@ -143,77 +137,36 @@ class Rows(CopiedPart[str, Row]):
         )
 
 
-class _Derived(Rows):
-    """A table that is derived for a number of shards, from each shard of the source."""
-
-    table: str
-
-    def __init__(self, of: int) -> None:
-        super().__init__(self.table)
-        self._of = of
-
-    def made(self, txn: ReadTxn) -> Iterator[Row]:
-        """All rows, in any order."""
-        raise NotImplementedError
-
-    def given(self, txn: ReadTxn, after: str, limit: int) -> list[Row]:
-        return sorted(row for row in self.made(txn) if self.key(row) > after)[:limit]
-
-
-class OutboxPart(_Derived):
-    """Outbox messages: jobs for another shard; in a single store upkeep adds them."""
-
-    table = OUTBOX
-    last_only = True
-
-    def made(self, txn: ReadTxn) -> Iterator[Row]:
-        """The key names the delivering shard; for a schedule's job that is the schedule's shard."""
-        for name, raw in txn.rows(OUTBOX).items():
-            shard, job_id = read_pair(name)
-            job = read_message(raw)
-            slot = slot_of_schedule(job.tenant, job.schedule) if job.schedule else int(shard)
-            yield name_of(str(slot % self._of), job_id), raw
-
-
-class Numbers(_Derived):
+class Numbers(Rows):
     """Schedule numbers that another shard allocates than the one that the schedule is in."""
 
-    table = NUMBER
-
-    def made(self, txn: ReadTxn) -> Iterator[Row]:
-        for raw in txn.rows(SCHEDULE).values():
-            schedule = read_kept(raw).schedule
-            if (slot_of_schedule(schedule.tenant, schedule.name) - schedule.number) % self._of:
-                yield str(schedule.number), b"1"
-
-
-class Pointers(Rows):
-    """Pointers to holders of unique keys, in the key's home shard, if the holder is in another shard.
-
-    Pointers of a sharded source are not copied: one that points to no job belongs to an unfinished add, which
-    will be repeated.
-    """
-
-    def __init__(self) -> None:
-        super().__init__(POINTER)
-        self._keys = Rows(UNIQUE)
+    def __init__(self, of: int) -> None:
+        super().__init__(NUMBER)
+        self._of = of
 
     def given(self, txn: ReadTxn, after: str, limit: int) -> list[Row]:
-        held = ((key, read_unique(raw)) for key, raw in self._keys.page(txn, after, limit))
-        return [(key, _encode(Pointer(job_id=one.job_id, taken_ms=0)), one) for key, one in held]
+        kept = ((raw, read_kept(raw).schedule.number) for raw in txn.rows(SCHEDULE).values())
+        moved = sorted(
+            str(number) for raw, number in kept if (_shard_of_schedule(raw, self._of) - number) % self._of
+        )
+        return [(number, b"1") for number in moved if number > after][:limit]
 
-    def at(self, row: Row, of: int) -> Iterable[int]:
-        held = row[2]
-        home = slot_of_key(held.id) % of
-        return () if home == shard_of(held.job_id, of) else (home,)
 
-    def joined(self, rows: Sequence[Row]) -> Row:
-        return max(rows, key=lambda row: held_until(row[2]))
+def _shard_of_schedule(raw: bytes, of: int) -> int:
+    kept = read_kept(raw)
+    if of > 1:
+        check_schedule(kept.schedule, kept.job)
+    return slot_of_schedule(kept.schedule.name, kept.job) % of
+
+
+def check_rows(txn: ReadTxn, of: int) -> None:
+    """Raise `Misplaced` for a schedule, or defaults of a task, whose jobs belong in two shards."""
+    for table in (SCHEDULE, TASK):
+        for row in txn.rows(table).items():
+            Rows(table).at(row, of)
 
 
 def row_parts(tables: Iterable[str], of: int) -> Iterator[Rows]:
     """The parts for all tables, in a store of `of` shards."""
     yield from (Rows(table) for table in sorted(set(tables) - APART))
-    yield from (OutboxPart(of), Numbers(of))
-    if of > 1:
-        yield Pointers()
+    yield Numbers(of)

@@ -1,70 +1,137 @@
-"""Routes commands to the committers of the shards.
+"""Routes commands to the committers of the shards. See docs/decisions/0010.
 
-ticket    ──▶ for one shard   ──▶ its committer                as on a single store
-          ──▶ a claim         ──▶ the committers in turn (`sharded_claim`)
-          ──▶ for several     ──▶ a multi-shard operation: a thread that asks the committers step by step
-                                  (`operations`)
+    for one job, domain, key …   ──▶ its committer                     as on a single store
+    a claim                      ──▶ the committers in turn             (`sharded_claim`)
+    many answers                 ──▶ each to the committer of its job   (`Answers`)
+    for several or all shards    ──▶ a thread that asks them one after the other
+                                     (pauses, patterns, purging, upkeep, requeues, handlers, workers,
+                                     schedules by name, adds of jobs that belong in several shards)
 
-committer ──▶ an error that another shard may resolve   ──▶ another committer, or an operation
-          ──▶ outbox messages and keys that a commit leaves ──▶ an operation
-          ──▶ the jobs have moved to another store      ──▶ the connection follows them (`MoveFollower`)
+Every command, and every part of one, is a transaction of one shard. A committer returns a ticket whose error
+another shard may resolve, and one whose jobs have moved to another store (`MoveFollower`).
 """
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from itertools import count
 from typing import Any, Protocol
 
+import msgspec
+from msgspec.structs import replace
+
 from ...core import commands as c
-from ...core.errors import Closed, Moved, StoreError, Unsettled
-from ..batch.pointers import Elsewhere
-from ..commands.keys import FreeKey, Hit, TakeKey
-from ..commands.outbox import DeliverJob, RemoveMessage
+from ...core import handler as h
+from ...core.errors import (
+    BadInput,
+    Closed,
+    HoldfastError,
+    Moved,
+    NotFound,
+    StoreError,
+    Unavailable,
+    Unsettled,
+)
+from ...core.kinds import SCHEDULE, name_of
+from ...core.managing import RunSchedule, StopWorker
+from ...core.slots import check_followers, check_one_slot, shard_of, slot_of_worker
+from ...core.sysid import TakeSysid
+from ..commands.adding import NameGone
+from ..commands.handlers import MarkHandled
 from ..committer import Committer
-from ..done import Done
-from ..engine import Engine
+from ..engine import AnyEngine
 from ..submitter import Submitter
 from ..ticket import Ticket, deliver
-from .operations import ShardOperations
+from . import places
 from .sharded import ShardedEngine
-from .sharded_answers import ShardedAnswers
 from .sharded_claim import ClaimPart, ShardedClaim
 
-# Threads for multi-shard operations; they wait for committers most of the time.
-OPERATION_THREADS = 8
-# Commands between shards: they mean nothing in a store with other shards.
-SHARD_COMMANDS = (TakeKey, FreeKey, Hit, DeliverJob, RemoveMessage)
+# Threads for commands to several shards; they wait for committers most of the time.
+THREADS = 8
+# Commands about something that is found by its name, in whichever shard it is.
+BY_NAME = (c.DeleteSchedule, c.PauseSchedule, RunSchedule, StopWorker)
+HANDLERS = (h.SetHandler, h.RollBackHandler, h.DeleteHandler)
 
 
 class MoveFollower(Protocol):
     """Submits commands to the store that this one has moved to."""
 
-    def resubmit(self, ticket: Ticket, moved: Moved, *, by: Engine) -> bool:
+    def resubmit(self, ticket: Ticket, moved: Moved, *, by: AnyEngine) -> bool:
         """Submit a command again that an engine has answered with `Moved`; False if that is impossible."""
 
-    def ask_there(self, command: c.Command, moved: Moved, *, by: Engine) -> Any:
+    def ask_there(self, command: c.Command, moved: Moved, *, by: AnyEngine) -> Any:
         """Ask again for a command that an engine has answered with `Moved`; returns its reply."""
 
 
-class OperationTicket(Ticket):
-    """A command of a multi-shard operation, which handles its errors itself."""
+class PartTicket(Ticket):
+    """The part of a command for one shard; the thread that waits for it handles its errors."""
 
     __slots__ = ()
+
+
+class AnswerPart(Ticket):
+    """The answers of an `AnswerAll` for one shard. No caller waits for it, so it cannot be abandoned."""
+
+    __slots__ = ("_on_reply",)
+
+    def __init__(self, command: c.Command, on_reply: Callable[[Any], None]) -> None:
+        super().__init__(command)
+        self._on_reply = on_reply
+
+    def answer(self, reply: Any) -> bool:
+        """Pass the reply on."""
+        self.answered = True
+        self._on_reply(reply)
+        return True
+
+
+class Answers:
+    """One `AnswerAll`: a part for each shard, whose replies are collected."""
+
+    def __init__(self, ticket: Ticket, command: c.AnswerAll, router: "ShardRouter") -> None:
+        self._ticket, self._command, self._router = ticket, command, router
+        self._replies: list[Any] = [None] * len(command.answers)
+        self._lock = threading.Lock()
+        self._open = 0
+
+    def go(self) -> None:
+        """Submit all parts."""
+        groups = self._router.grouped(answer.hold.job_id for answer in self._command.answers)
+        self._open = len(groups)
+        answers, held = self._command.answers, self._command.held
+        for at, those in groups.items():
+            part = c.AnswerAll(
+                answers=tuple(answers[one] for one in those),
+                held=tuple(held[one] for one in those) if held else (),
+            )
+            self._router.submit_to(at, AnswerPart(part, partial(self._add, those)))
+
+    def _add(self, those: Sequence[int], reply: Any) -> None:
+        with self._lock:
+            for at, one in enumerate(those):
+                self._replies[one] = reply if isinstance(reply, Exception) else reply[at]
+            self._open -= 1
+            if self._open:
+                return
+        if self._ticket.answer(self._replies):
+            deliver([self._ticket], self._router.give_back)
 
 
 class ShardRouter(Submitter):
     """Submits commands to several shards, each with its own committer."""
 
-    def __init__(self, engine: ShardedEngine, follower: "MoveFollower | None" = None) -> None:
-        self.engine: ShardedEngine = engine
+    def __init__(self, engine: ShardedEngine, follower: MoveFollower | None = None) -> None:
+        self.engine = engine
+        self._shards, self._of = engine.store.shards, len(engine.store.shards)
         self._follower = follower
-        self._committers = [
-            Committer(one, divert=self._divert, after=self._after) for one in self.engine.engines
-        ]
-        self._operations = ShardOperations(engine.sharded.shards, engine.ids, self._ask)
+        self._committers = [Committer(one, divert=self._divert) for one in engine.engines]
+        self._turns = count()
         self._pool: ThreadPoolExecutor | None = None
         self._closed = False
         self._lock = threading.Lock()
+
+    # Routing
 
     def ask(self, command: c.Command, *, wait_s: float = 0.0) -> Any:
         """Run a command and wait for its reply in this thread; raises its error."""
@@ -75,27 +142,252 @@ class ShardRouter(Submitter):
             else self._committers[at].ask(command, wait_s=wait_s)
         )
 
-    def _find_shard(self, command: c.Command) -> int | None:
-        """The one shard that a command needs; None if it needs several."""
-        if isinstance(command, c.AnswerAll | c.Claim | c.Enlist | c.Dismiss):
-            return None
-        return self._operations.find_shard(command)
-
     def submit(self, ticket: Ticket) -> None:
         """Submit a command; its ticket will be answered."""
         command = ticket.command
         if isinstance(command, c.Claim):
-            order = self._operations.turn()
-            ShardedClaim(ticket, command, order, self._committers, self, self._follow).go()
+            ShardedClaim(ticket, command, self._turn(), self._committers, self, self._follow).go()
             return
-        if isinstance(command, c.AnswerAll):
-            ShardedAnswers(ticket, command, self).go()
+        if isinstance(command, c.AnswerAll) and command.answers:
+            Answers(ticket, command, self).go()
             return
         at = self._find_shard(command)
         if at is not None:
             self._committers[at].submit(ticket)
-        elif not self._run_in_pool(lambda: self._run_operation(ticket)):
+        elif not self._run_in_pool(ticket):
             raise Closed
+
+    def submit_to(self, at: int, ticket: Ticket) -> None:
+        """Submit a command to one shard; an error is its reply."""
+        try:
+            self._committers[at].submit(ticket)
+        except HoldfastError as error:
+            ticket.answer(error)
+
+    def grouped(self, job_ids: Iterable[int]) -> dict[int, list[int]]:
+        """The positions of these ids, by the shard that each is in."""
+        groups: dict[int, list[int]] = {}
+        for at, job_id in enumerate(job_ids):
+            groups.setdefault(shard_of(job_id, self._of), []).append(at)
+        return groups
+
+    def _find_shard(self, command: c.Command) -> int | None:
+        """The one shard that a command needs, or None; raises if a job would belong in two."""
+        if isinstance(command, c.AnswerAll | c.Claim | c.Enlist | c.Dismiss):
+            return None
+        if isinstance(command, c.Add):
+            return self._shard_of_add(command)
+        if self._is_anywhere(command):
+            return self._turn()[0]
+        if isinstance(command, (c.SetSchedule, *HANDLERS)):
+            return None
+        slot = places.slot_of(command)
+        return None if slot is None else slot % self._of
+
+    def _shard_of_add(self, command: c.Add) -> int | None:
+        self._check(command)
+        if self._has_name(command):
+            return None
+        if command.ids:
+            found: set[int | None] = {shard_of(job_id, self._of) for job_id in command.ids}
+        else:
+            found = {self._shard_for(new) for new in command.jobs} - {None}
+        if len(found) > 1:
+            return None
+        return found.pop() if found else self._turn()[0]
+
+    def _check(self, command: c.Command) -> None:
+        """Refuse jobs that would belong in two shards, before anything is written."""
+        if self._of == 1:
+            return
+        if isinstance(command, c.Add):
+            for new in command.every() if command.ids else command.jobs:
+                check_one_slot(new)
+        elif isinstance(command, c.SetSchedule):
+            check_one_slot(places.job_of(command))
+        elif isinstance(command, c.Publish):
+            for _, _, defaults in command.tasks:
+                # Whichever domain a job of the task has: its claim adds these.
+                if defaults.then is not None:
+                    check_followers(msgspec.json.decode(defaults.then, type=c.NewJob), None)
+
+    def _has_name(self, command: c.Add) -> bool:
+        """Whether a job of the port is unique by its name, which a job of any shard may have."""
+        return self._of > 1 and any(new.strict and new.unique is not None for new in command.jobs)
+
+    def _shard_for(self, new: c.NewJob) -> int | None:
+        slot = places.slot_of_new(new)
+        return None if slot is None else slot % self._of
+
+    def _turn(self) -> list[int]:
+        """All shards in round-robin order; those that are down come last."""
+        first = next(self._turns)
+        order = [(first + step) % self._of for step in range(self._of)]
+        return sorted(order, key=lambda at: not self._shards[at].is_up)
+
+    def _is_anywhere(self, command: c.Command) -> bool:
+        """Whether any shard can run a command: it asks for ids or a sysid."""
+        return isinstance(command, c.ReserveIds) or (isinstance(command, TakeSysid) and not command.number)
+
+    def _is_free(self, command: c.Command) -> bool:
+        """Whether a command may go to any shard."""
+        if self._is_anywhere(command):
+            return True
+        if not isinstance(command, c.Add) or command.ids:
+            return False
+        return all(self._shard_for(new) is None for new in command.jobs)
+
+    # Several shards, one after the other
+
+    def _run(self, command: c.Command) -> Any:
+        """The reply to a command that needs several shards, or a choice of one."""
+        self._check(command)
+        if self._is_free(command):
+            return self._ask_any(command)
+        if isinstance(command, c.Add):
+            return self._add_named(command) if self._has_name(command) else self._add(command)
+        if isinstance(command, c.Enlist):
+            return self._enlist(command)
+        if isinstance(command, c.RequeueAll):
+            for at, those in self.grouped(command.job_ids).items():
+                self._ask(at, replace(command, job_ids=tuple(command.job_ids[one] for one in those)))
+            return None
+        if isinstance(command, c.SetSchedule):
+            return self._set_schedule(command)
+        if isinstance(command, BY_NAME):
+            return self._ask_by_name(command)
+        if isinstance(command, HANDLERS):
+            return self._change_handler(command)
+        return self._ask_all(command)
+
+    def _ask_any(self, command: c.Command) -> Any:
+        """Run a command in the next shard of the round robin that is up."""
+        fault: StoreError | None = None
+        for at in self._turn():
+            try:
+                return self._ask(at, command)
+            except Unsettled:
+                raise
+            except StoreError as error:
+                fault = fault or error
+        assert fault is not None
+        raise fault
+
+    def _ask_all(self, command: c.Command) -> Any:
+        """Run a command in every shard; return the combined reply."""
+        replies: list[Any] = []
+        faults: list[StoreError] = []
+        for at in range(self._of):
+            if isinstance(command, c.Purge):
+                command = replace(command, limit=command.limit - (replies[-1] if replies else 0))
+                if command.limit <= 0:
+                    break
+            try:
+                replies.append(self._ask(at, command))
+            except StoreError as error:
+                faults.append(error)
+        if faults and (not replies or not isinstance(command, c.Upkeep | c.Dismiss)):
+            if not replies:
+                raise faults[0]
+            raise Unavailable(f"done, but not everywhere; say it again when all are there. {faults[0]}")
+        if isinstance(command, c.Purge):
+            return sum(replies)
+        return min((reply for reply in replies if reply is not None), default=None)
+
+    def _ask_by_name(self, command: c.Command) -> Any:
+        """Run a command in every shard that knows the name; return the first reply."""
+        replies: list[Any] = []
+        refused: list[HoldfastError] = []
+        for at in range(self._of):
+            try:
+                replies.append(self._ask(at, command))
+            except (NotFound, StoreError) as error:
+                refused.append(error)
+        if not replies:
+            raise next((one for one in refused if not isinstance(one, NotFound)), refused[0])
+        return replies[0]
+
+    def _enlist(self, command: c.Enlist) -> None:
+        """Register a worker in the shard of its name, or the next that is up."""
+        first = slot_of_worker(command.worker.name) % self._of
+        fault: StoreError | None = None
+        for step in range(self._of):
+            try:
+                self._ask((first + step) % self._of, command)
+                return
+            except StoreError as error:
+                fault = fault or error
+        assert fault is not None
+        raise fault
+
+    def _set_schedule(self, command: c.SetSchedule) -> Any:
+        """Set a schedule in the shard of its jobs, unless there is one of its name in another."""
+        home, schedule = (places.slot_of(command) or 0) % self._of, command.schedule
+        name = name_of(schedule.tenant, schedule.name)
+        for at, shard in enumerate(self._shards):
+            # A shard that is down is skipped, so that it does not stop those that set the same again.
+            if at != home and shard.is_up and shard.read(lambda txn: txn.rows(SCHEDULE, [name])):
+                found = f"{schedule.name!r}, which adds jobs in shard {at} of {self._of}"
+                needed = f"one of shard {home}, where its jobs would be now: delete it first"
+                raise BadInput("schedule", found, needed=needed)
+        return self._ask(home, command)
+
+    def _change_handler(self, command: Any) -> Any:
+        """Change a handler in its shard, and the marks in all: after it is set, before it is deleted."""
+        home = (places.slot_of(command) or 0) % self._of
+        of = command.handler if isinstance(command, h.SetHandler) else command
+        on = not isinstance(command, h.DeleteHandler)
+        reply = self._ask(home, command) if on else None
+        for at in range(self._of):
+            if at != home:
+                self._ask(at, MarkHandled(tenant=of.tenant, task=of.task, on=on))
+        return reply if on else self._ask(home, command)
+
+    # Adding
+
+    def _add(self, command: c.Add) -> list[int]:
+        """Add jobs that belong in several shards, those of each in one transaction."""
+        jobs = tuple(command.every())
+        groups: dict[int | None, list[int]] = {}
+        for one, new in enumerate(jobs):
+            groups.setdefault(self._shard_for(new), []).append(one)
+        made: dict[int, int] = {}
+        for at, those in groups.items():
+            part = replace(command, jobs=tuple(jobs[one] for one in those), more=(), ids=())
+            found = self._ask_any(part) if at is None else self._ask(at, part)
+            made |= dict(zip(those, found, strict=True))
+        return [made[one] for one in range(len(jobs))]
+
+    def _add_named(self, command: c.Add) -> list[int]:
+        """Add jobs of the port one by one, each where a job has its name, or else where it belongs."""
+        found = []
+        for new in command.every():
+            parent = self._live(new.parent_id) if new.parent_id else None
+            new = new if parent is None else replace(new, mock=parent.mock)  # noqa: PLW2901 - as the parent
+            (job_id,) = self._add_one_named(replace(command, jobs=(new,), more=(), ids=()))
+            found.append(job_id)
+        return found
+
+    def _add_one_named(self, command: c.Add) -> Any:
+        (new,) = command.jobs
+        home = self._shard_for(new)
+        if home is None:
+            return self._ask_any(command)
+        for at, shard in enumerate(self._shards) if new.unique is not None else ():
+            # A shard that is down is skipped, so that it does not block jobs of other shards.
+            if at == home or not shard.is_up:
+                continue
+            if shard.read(lambda txn: txn.named(new.tenant, new.task, mock=new.mock)):
+                try:
+                    return self._ask(at, replace(command, hold=None))
+                except NameGone:
+                    continue
+        return self._ask(home, command)
+
+    def _live(self, job_id: int) -> Any:
+        return self._shards[shard_of(job_id, self._of)].read(lambda txn: txn.load([job_id]).get(job_id))
+
+    # Waking, closing
 
     def listen(self, listener: Callable[[], None]) -> None:
         """Call a function, as a hint, when progress or a log may have changed in any shard."""
@@ -120,17 +412,15 @@ class ShardRouter(Submitter):
             committer.close()
         self.engine.close()
 
+    # Threads and moves
+
     def _ask(self, at: int, command: c.Command) -> Any:
-        """Run one step of a multi-shard operation; returns its reply or raises its error."""
-        ticket = OperationTicket(command)
+        """Run a part of a command in a shard; returns its reply or raises its error."""
+        ticket = PartTicket(command)
         self._committers[at].submit(ticket)
         reply = ticket.wait_for_reply()
-        if (
-            isinstance(reply, Moved)
-            and self._follower is not None
-            and not isinstance(command, SHARD_COMMANDS)
-        ):
-            # Earlier steps of the operation stay done: only this step goes to the new store.
+        if isinstance(reply, Moved) and self._follower is not None:
+            # Parts that are done stay done: only this one goes to the new store.
             return self._follower.ask_there(command, reply, by=self.engine)
         if isinstance(reply, BaseException):
             raise reply
@@ -142,19 +432,19 @@ class ShardRouter(Submitter):
             return False
         return self._follower.resubmit(ticket, reply, by=self.engine)
 
-    def _run_in_pool(self, operation: Callable[[], None]) -> bool:
-        """Run an operation in a thread, since a committer must not wait for another; False if closed."""
+    def _run_in_pool(self, ticket: Ticket) -> bool:
+        """Run a command in a thread, since a committer must not wait for another; False if closed."""
         with self._lock:
             if self._closed:
                 return False
             if self._pool is None:
-                self._pool = ThreadPoolExecutor(OPERATION_THREADS, thread_name_prefix="holdfast-shards")
-            self._pool.submit(operation)
+                self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="holdfast-shards")
+            self._pool.submit(self._answer, ticket)
             return True
 
-    def _run_operation(self, ticket: Ticket) -> None:
+    def _answer(self, ticket: Ticket) -> None:
         try:
-            reply: Any = self._operations.do(ticket.command)
+            reply: Any = self._run(ticket.command)
         except Exception as error:
             reply = error
         if not self._follow(ticket, reply) and ticket.answer(reply):
@@ -162,18 +452,9 @@ class ShardRouter(Submitter):
 
     def _divert(self, ticket: Ticket, error: Exception) -> bool:
         """Take over a ticket whose error another shard may resolve; else False."""
-        if isinstance(error, Moved) and not isinstance(ticket, OperationTicket | ClaimPart):
+        if isinstance(ticket, PartTicket | ClaimPart):
+            return False
+        if isinstance(error, Moved):
             return self._follow(ticket, error)
         again = isinstance(error, StoreError) and not isinstance(error, Unsettled)
-        if not isinstance(error, Elsewhere) and not (again and self._operations.is_free(ticket.command)):
-            return False
-        return not isinstance(ticket, OperationTicket) and self._run_in_pool(
-            lambda: self._run_operation(ticket)
-        )
-
-    def _after(self, done: Done) -> None:
-        """Deliver the outbox messages, and free the keys, that a commit leaves for other shards."""
-        if done.outbox:
-            self._run_in_pool(lambda: self._operations.deliver(done.outbox))
-        if done.freed:
-            self._run_in_pool(lambda: self._operations.freed(done.freed))
+        return again and self._is_free(ticket.command) and self._run_in_pool(ticket)

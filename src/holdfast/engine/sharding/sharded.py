@@ -1,38 +1,87 @@
 """The engine of several shards: queries read all of them. Commands go to the engine of a shard (`router`)."""
 
+import threading
 from collections.abc import Callable
 from typing import Any
 
 from ...core import commands as c
-from ...core.errors import BadInput, Closed, StoreError
-from ...core.job import Job
+from ...core import ids
+from ...core.errors import BadInput, Closed, HoldfastError, StoreError, WouldBlock
 from ...core.slots import shard_of
-from ...store.contract import ReadTxn
+from ...store.contract import AnyStore, Store
 from ...store.sharded.store import ShardedStore
-from ..engine import Engine
+from ..engine import AnyEngine, Engine
 from ..metrics import CommitMeter
 from ..shard_info import ShardInfo
+from ..sysid import IdMaker, IdSource, OwnSysid
 from .places import slot_of
-from .shared_ids import SharedIds
 
 
-class ShardedEngine(Engine):
+class SharedIds(IdSource):
+    """The sysid of one process on several shards: one number, with which it makes ids for all of them.
+
+    Sysid n is leased by shard n mod N. So no two shards lease the same one, and no single shard is needed by
+    all processes: while the shard that leased ours is down, another shard leases another number. It is never
+    leased inside a transaction of jobs, which may be in another shard.
+    """
+
+    lends_inside = False
+
+    def __init__(self, store: ShardedStore) -> None:
+        super().__init__()
+        self._shards = store.shards
+        self._renewing = threading.Lock()
+
+    def adopt(self, maker: IdMaker) -> None:
+        """Do nothing: a shard's transaction neither takes nor renews a number."""
+
+    def lease_apart(self, store: Store, seen: OwnSysid | None) -> None:
+        """Renew the sysid in the shard that leased it, or else lease another, first from `store`."""
+        with self._renewing:
+            if self.held is not seen:
+                return
+            fault: HoldfastError | None = None
+            for at in self._order(store):
+                try:
+                    self._lease(self._shards[at], self._numbers(at))
+                    return
+                except (StoreError, WouldBlock) as error:
+                    fault = fault or error
+            assert fault is not None
+            raise fault
+
+    def _order(self, store: Store) -> list[int]:
+        first = next((at for at, shard in enumerate(self._shards) if shard is store), 0)
+        rest = [(first + step) % len(self._shards) for step in range(len(self._shards))]
+        return rest if self.held is None else [self.held.number % len(self._shards), *rest]
+
+    def _numbers(self, at: int) -> range:
+        of = len(self._shards)
+        first = next(n for n in range(ids.FIRST_SYSID, ids.SYSIDS) if n % of == at)
+        return range(first, ids.FIRST_JOURNAL_SYSID, of)
+
+    def give_back(self, store: AnyStore) -> None:
+        """Release the sysid in the shard that leased it, if that is up; otherwise the lease expires."""
+        if self.held is not None:
+            super().give_back(self._shards[self.held.number % len(self._shards)])
+
+
+class ShardedEngine(AnyEngine):
     """Has an engine for each shard. Queries, and commands in a caller's transaction, find their shards."""
 
+    store: ShardedStore
     ids: SharedIds
 
-    def __init__(
-        self, store: ShardedStore, *, retention_ms: int | None = None, rng: Callable[[], float]
-    ) -> None:
-        super().__init__(store, retention_ms=retention_ms, rng=rng, ids=SharedIds(store.shards))
-        self.sharded = store
+    def __init__(self, store: AnyStore, *, retention_ms: int | None = None, rng: Callable[[], float]) -> None:
+        assert isinstance(store, ShardedStore)
+        super().__init__(store, SharedIds(store))
         of = len(store.shards)
         self.engines = [
             Engine(
                 shard,
                 retention_ms=retention_ms,
                 rng=rng,
-                shard_info=ShardInfo(shard.number, of, self._look),
+                shard_info=ShardInfo(shard.number, of),
                 ids=self.ids,
             )
             for shard in store.shards
@@ -42,14 +91,6 @@ class ShardedEngine(Engine):
         """Have the commits of all shards measured."""
         for engine in self.engines:
             engine.measure(meter)
-
-    def _look(self, job_id: int) -> Job | None:
-        """A job of any shard, live or archived."""
-
-        def see(txn: ReadTxn) -> Job | None:
-            return txn.load([job_id]).get(job_id) or txn.archived([job_id]).get(job_id)
-
-        return self.sharded.shard_of(job_id).read(see)
 
     def execute_in(self, connection: Any, command: c.Command) -> Any:
         """Run one command inside the caller's own transaction, on the shard of that connection.
@@ -61,7 +102,7 @@ class ShardedEngine(Engine):
             return self.engines[shard_of(slot, len(self.engines))].execute_in(connection, command)
         refused: list[BadInput] = []
         faults: list[StoreError] = []
-        shards = self.sharded.shards
+        shards = self.store.shards
         for engine in sorted(self.engines, key=lambda one: not shards[one.shard_info.number].is_up):
             try:
                 return engine.execute_in(connection, command)

@@ -26,6 +26,7 @@ from ..contract import (
     Changes,
     ClaimQuery,
     Leased,
+    OneStore,
     ReadTxn,
     StoreReport,
     Txn,
@@ -40,7 +41,7 @@ from .txn import MemoryTxn
 T = TypeVar("T")
 
 
-class MemoryStore:
+class MemoryStore(OneStore):
     """A store that lives as long as its process."""
 
     capabilities = Capabilities(reads_locally=True)

@@ -12,7 +12,7 @@ from functools import lru_cache
 from hashlib import blake2b
 from itertools import accumulate
 
-from ...core.kinds import DOMAIN, JOB_LOG, LOG, LOG_ITEMS, LOG_KEYS, POINTER, PROGRESS, STEPS, UNIQUE
+from ...core.kinds import DOMAIN, JOB_LOG, LOG, LOG_ITEMS, LOG_KEYS, PROGRESS, STEPS, UNIQUE
 
 # Each lock by its number, and whether it is exclusive.
 Wants = dict[int, bool]
@@ -35,7 +35,7 @@ _SCHEMA_BITS, _RANGE_BITS = 40, 22
 
 # Tables whose rows are locked one by one, because a batch that reads a row is about to change it. Other
 # tables are locked as a whole.
-ROW_BY_ROW = frozenset((DOMAIN, UNIQUE, LOG, PROGRESS, POINTER))
+ROW_BY_ROW = frozenset((DOMAIN, UNIQUE, LOG, PROGRESS))
 # Tables that need no lock: their rows change only with the version of their job, or under the lock of their
 # log's row.
 UNLOCKED = frozenset((STEPS, JOB_LOG, LOG_ITEMS, LOG_KEYS))

@@ -9,7 +9,7 @@ from ...core import rank
 from ...core.glob import first_above
 from ...core.job import Body, Job, Place, State
 from ...core.jump import Jump
-from ...core.kinds import CHORE, OUTBOX, PAUSE, SCHEDULE
+from ...core.kinds import CHORE, PAUSE, SCHEDULE
 from ...core.limits import DomainCounts, DomainKey
 from .. import ready_pairs
 from ..contract import CountKey, JobFilter, Moments, Row, TallyKey, Waiting, WaitingQuery
@@ -34,7 +34,7 @@ _STATES = {
 _RUNNING: set[Place | State | None] = {Place.RUNNING, State.RUNNING}
 
 # The tables that a waiting process reads before it claims.
-FIRST_TABLES = (CHORE, OUTBOX, PAUSE, SCHEDULE)
+FIRST_TABLES = (CHORE, PAUSE, SCHEDULE)
 # Up to this many pairs with READY jobs are read together; with more, `StoredPairs` is used.
 FEW_PAIRS = 16
 

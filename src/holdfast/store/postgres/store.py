@@ -29,7 +29,7 @@ from ...core.layout import Layout, unreadable_newer
 from ..common.clock import Clock, monotonic_s
 from ..common.outage import Outages, RetryPeriod, unsettled
 from ..common.server_time import Time
-from ..contract import ENDS, NO_WAKE, Capabilities, Changes, ClaimQuery, Leased, ReadTxn, StoreReport, Txn
+from ..contract import ENDS, Capabilities, Changes, ClaimQuery, Leased, OneStore, ReadTxn, StoreReport, Txn
 from .borrow import Database, OldSnapshot, SessionInfo, borrowed, check_database, lend, session_of
 from .changes import Parameters, as_bytes, numbered_statement, parameters_of, put_counts, statement_of
 from .connection import OwnConnection, PostgresConnection
@@ -63,7 +63,7 @@ _BATCH = "BEGIN ISOLATION LEVEL READ COMMITTED;"
 _VIEW = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY;"
 
 
-class PostgresStore:
+class PostgresStore(OneStore):
     """A store in one schema of a PostgreSQL database."""
 
     def __init__(
@@ -256,7 +256,7 @@ class PostgresStore:
         self.pool.give(connection)
         self._slow_leases = self._slow_leases + 1 if monotonic_s() - sent_s > SLOW_S else 0
         if leased:
-            self._wrote(2, NO_WAKE)
+            self._wrote(2)
         return not refused
 
     def _find_leased(
@@ -295,7 +295,7 @@ class PostgresStore:
         self._wrote(0, changes.wake)
         return result
 
-    def _wrote(self, appended: int, wake: str) -> None:
+    def _wrote(self, appended: int, wake: str = "") -> None:
         """After a commit: wake up other processes, and sum up the counts now and then."""
         if wake and self.address.notify:
             self._notifier.notify(ends=wake == ENDS)

@@ -10,7 +10,7 @@ from typing import Any
 from ...core import rank
 from ...core.damage import UNREADABLE
 from ...core.job import Body, Job, Place
-from ...core.kinds import CHORE, DOMAIN, OUTBOX, PAUSE, SCHEDULE, name_of
+from ...core.kinds import CHORE, DOMAIN, PAUSE, SCHEDULE, name_of
 from ...core.limits import DomainCounts, DomainKey
 from .. import ready_pairs
 from ..contract import JobFilter, Moments, Waiting, WaitingQuery
@@ -370,7 +370,7 @@ class RedisHint(RedisView):
     If few pairs have READY jobs they are known from it, but not how many jobs each has.
     """
 
-    tables_read_along = (PAUSE, SCHEDULE, CHORE, OUTBOX)
+    tables_read_along = (PAUSE, SCHEDULE, CHORE)
 
     def waiting(self, query: WaitingQuery) -> list[Waiting]:
         """The pairs with READY jobs; if there are few, without their numbers of jobs."""

@@ -41,6 +41,7 @@ from ..contract import (
     ClaimQuery,
     Leased,
     NewJobs,
+    OneStore,
     ReadTxn,
     StoreReport,
     Txn,
@@ -92,7 +93,7 @@ REPLICAS_MS = 10_000
 REMEMBERED = 10_000
 
 
-class RedisStore:
+class RedisStore(OneStore):
     """A store under one prefix of a Redis database; `url.Address` says what `durability` promises."""
 
     capabilities = Capabilities(answers_beside=True)

@@ -15,8 +15,7 @@ from ...core.errors import StoreError
 from ...core.job import Body, Job, Place
 from ...core.limits import DomainCounts, DomainKey
 from ...core.slots import shard_of, slot_of_record, slot_of_table
-from ...core.unique import read_unique
-from ..common.pointers import held_until, pointed
+from ...core.unique import held_until
 from ..contract import (
     CountKey,
     JobFilter,
@@ -36,6 +35,8 @@ V = TypeVar("V")
 Missing = dict[int, StoreError]
 # Tables that are read from the shards that are up.
 LENIENT = {kinds.HANDLED, kinds.PAUSE, kinds.PATTERNS, kinds.SETTING, kinds.TASK, kinds.WORKER}
+# Tables whose rows may be in any shard, by their key: in that of a job, or (a worker) in one that was up.
+ANYWHERE = {kinds.SCHEDULE, kinds.UNIQUE, kinds.WORKER}
 
 
 class ShardsWanted(Exception):
@@ -191,35 +192,15 @@ class ShardedReads(ReadTxn):
     # Rows
 
     def rows(self, table: str, keys: Collection[str] | None = None) -> dict[str, bytes]:
-        if keys is None:
+        if keys is None or table in ANYWHERE:
             views = self._there() if table in LENIENT else self._all()
-            return _joined(view.rows(table) for view in views)
-        if table == kinds.UNIQUE:
-            return self._held(keys)
-        if table == kinds.WORKER:
-            # In the shard of its name, or in another if that was down.
-            return _joined(view.rows(table, keys) for view in self._there())
-        found: dict[str, bytes] = {}
+            found = sorted(item for view in views for item in view.rows(table, keys).items())
+            return dict(_chosen(table, list(rows)) for _, rows in groupby(found, key=_key))
+        kept: dict[str, bytes] = {}
         for slot, those in grouped(keys, lambda key: slot_of_record(table, key)).items():
             view = self._there()[0] if slot is None else self._of(slot)
-            found |= view.rows(table, those)
-        return found
-
-    def _held(self, names: Collection[str]) -> dict[str, bytes]:
-        """The holders of unique keys, from the home shard of each or the shard that its pointer names."""
-        found: dict[str, bytes] = {}
-        homes = grouped(names, lambda name: (slot_of_record(kinds.UNIQUE, name) or 0) % self._shards)
-        self._want(homes)
-        for shard, those in homes.items():
-            view = self._in(shard)
-            found |= view.rows(kinds.UNIQUE, those)
-            away = pointed(view, [name for name in those if name not in found])
-            self._want(shard_of(job_id, self._shards) for job_id in away.values())
-            for name, job_id in away.items():
-                raw = self._in(shard_of(job_id, self._shards)).rows(kinds.UNIQUE, [name]).get(name)
-                if raw is not None and read_unique(raw).job_id == job_id:
-                    found[name] = raw
-        return found
+            kept |= view.rows(table, those)
+        return kept
 
     def scan(
         self,
@@ -271,7 +252,7 @@ def _key(row: Row) -> str:
 
 def _chosen(table: str, rows: list[Row]) -> Row:
     """The row to return of those that several shards have for one key."""
-    return max(rows, key=lambda row: held_until(read_unique(row[1]))) if table == kinds.UNIQUE else rows[0]
+    return max(rows, key=lambda row: held_until(row[1])) if table == kinds.UNIQUE else rows[0]
 
 
 def _joined(parts: Iterable[dict[Any, Any]]) -> dict[Any, Any]:

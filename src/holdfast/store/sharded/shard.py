@@ -22,7 +22,19 @@ from ...core.errors import (
 )
 from ...core.kinds import SHARD
 from ..common.clock import monotonic_s, system_clock
-from ..contract import NOTHING, Capabilities, Changes, ClaimQuery, Leased, ReadTxn, Store, StoreReport, Txn
+from ..contract import (
+    NOTHING,
+    AnyStore,
+    Capabilities,
+    Changes,
+    ClaimQuery,
+    Leased,
+    OneStore,
+    ReadTxn,
+    Store,
+    StoreReport,
+    Txn,
+)
 
 T = TypeVar("T")
 V = TypeVar("V")
@@ -33,7 +45,7 @@ TRIED_EVERY_S = 1.0
 MARK = "which"
 
 
-class Shard:
+class Shard(OneStore):
     """One store of a `ShardedStore`; itself a store."""
 
     # The capabilities of the store are unknown until it is opened. Ids are allocated before joining a
@@ -45,8 +57,8 @@ class Shard:
         number: int,
         of: int,
         name: str,
-        open_store: Callable[[], Store],
-        create_store: Callable[[], Store] | None = None,
+        open_store: Callable[[], AnyStore],
+        create_store: Callable[[], AnyStore] | None = None,
         is_any_there: Callable[[], bool] = lambda: False,
     ) -> None:
         self.number, self.of, self.name = number, of, name
@@ -145,7 +157,7 @@ class Shard:
             if self._closed.is_set() and self._store is None:
                 raise Closed
             if self._store is None:
-                self._store = self._open_store()
+                (self._store,) = self._open_store().shards
             return self._store
 
     def _guarded(self, ask: Callable[[Store], T]) -> T:
@@ -183,12 +195,12 @@ class Shard:
         self._is_known = True
         return store
 
-    def _created(self, create: Callable[[], Store], *, instead: Store) -> Store:
+    def _created(self, create: Callable[[], AnyStore], *, instead: Store) -> Store:
         with self._lock:
             # Another thread may have created it already.
             if self._store is None or self._store is instead:
                 instead.close()
-                self._store = create()
+                (self._store,) = create().shards
             return self._store
 
     def exists(self) -> bool:

@@ -1,4 +1,4 @@
-"""Several stores, a power of two, behind one `Store`. See docs/decisions/0010.
+"""Several stores, a power of two, as one `AnyStore`. See docs/decisions/0010.
 
     shards   each is a store with its own batches; a job is in shard slot mod N
     read     a view that opens the shards that it needs, and merges their results (`reads`)
@@ -13,9 +13,9 @@ from typing import Any, NamedTuple, TypeVar
 
 from ...core.counting import counted
 from ...core.errors import BadInput, SchemaMismatch, StoreError
-from ...core.slots import SHARDS, shard_of
+from ...core.slots import SHARDS
 from ..common.clock import monotonic_s
-from ..contract import Capabilities, Changes, ClaimQuery, Leased, ReadTxn, Store, StoreReport, Txn
+from ..contract import AnyStore, Capabilities, ReadTxn, StoreReport
 from .reads import Missing, ShardedReads, ShardsWanted
 from .shard import Shard
 
@@ -32,14 +32,14 @@ class Opener(NamedTuple):
     """
 
     name: str
-    open: Callable[[], Store]
-    create: Callable[[], Store] | None = None
+    open: Callable[[], AnyStore]
+    create: Callable[[], AnyStore] | None = None
 
 
 class ShardedStore:
     """N stores as one."""
 
-    capabilities = Capabilities(is_sharded=True)
+    capabilities = Capabilities()
 
     def __init__(self, openers: Sequence[Opener]) -> None:
         self.check_count(len(openers))
@@ -56,22 +56,6 @@ class ShardedStore:
     def _exists(self) -> bool:
         """Whether any shard exists."""
         return any(shard.exists() for shard in self.shards)
-
-    def shard_of(self, job_id: int) -> Shard:
-        """The shard of a job."""
-        return self.shards[shard_of(job_id, len(self.shards))]
-
-    def commit(self, changes: Changes) -> bool:
-        """Refused: a commit is of one shard."""
-        return False
-
-    def lease(self, query: ClaimQuery, leased: list[Leased]) -> bool:
-        """Refused: a claim is of one shard."""
-        return False
-
-    def run(self, fn: Callable[[Txn], tuple[Changes, T]]) -> T:
-        """Not implemented: a batch runs in one shard."""
-        raise NotImplementedError("a batch is of one shard: run it there")
 
     def read(self, fn: Callable[[ReadTxn], T], *, hint: bool = False) -> T:
         """Call `fn` on a view that is consistent within each shard; again when it needs more shards."""
@@ -107,11 +91,6 @@ class ShardedStore:
             if entered or isinstance(error, SchemaMismatch):
                 raise
             return self._view(rest, views, missing | {shard: error}, fn, hint=hint)
-
-    def borrow(self, connection: Any, fn: Callable[[Txn], tuple[Changes, T]]) -> T:
-        """Refused: a transaction is in one shard."""
-        needed = "absent: ask the shard that it leads to"
-        raise BadInput("connection", type(connection).__name__, needed=needed)
 
     async def lend(self, connection: Any) -> Any:
         """Wrap an asyncio connection by the first shard that can; `borrow` of the others refuses it."""

@@ -39,6 +39,7 @@ from ..contract import (
     ClaimQuery,
     Leased,
     NewJobs,
+    OneStore,
     ReadTxn,
     StoreReport,
     Txn,
@@ -77,7 +78,7 @@ WANTED = (
 )
 
 
-class SqliteStore:
+class SqliteStore(OneStore):
     """A store in one file."""
 
     capabilities = Capabilities(reads_locally=True)

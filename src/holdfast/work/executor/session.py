@@ -24,7 +24,7 @@ from ...store.common.clock import monotonic_s
 from ..messages import CommandReply, CommandRequest, check_fields, read_reply
 
 if TYPE_CHECKING:
-    from ...engine.engine import Engine
+    from ...engine.engine import AnyEngine
 
 
 class SupervisedSession(Submitter):
@@ -55,7 +55,7 @@ class SupervisedSession(Submitter):
         self._opening = threading.Lock()
 
     @property
-    def engine(self) -> "Engine":
+    def engine(self) -> "AnyEngine":
         """Runs commands in transactions of the handler, without the supervisor."""
         return self._store_connection.engine
 
