@@ -130,4 +130,4 @@ def wait_for(url, wanted):
     with holdfast.connect(url) as queue:
         while {name: mark.processed for name, mark in consumers(queue).items()} != wanted:
             assert time.monotonic() < until, consumers(queue)
-            queue.connection.engine.store.wait(1.0)
+            queue.connection.store.shards[0].wait(1.0)

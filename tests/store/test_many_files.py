@@ -46,7 +46,7 @@ def test_a_process_with_very_many_files_is_woken(address: str, request: pytest.F
     with holdfast.connect(url) as adds, holdfast.connect(url) as waits:
         adds.add("t")
         waits.counts()
-        store = waits.connection.store
+        (store,) = waits.connection.store.shards
         store.appear("a-process")
         while store.wait(0.1):
             pass

@@ -227,7 +227,8 @@ class StoreConnection(Connection):
             # Not closed: another thread may be using it, or wait there.
             self._left.append(self._submitter)
             self._submitter, before = submitter, self._submitter
-        before.engine.store.interrupt()
+        for shard in before.engine.store.shards:
+            shard.interrupt()
 
     def _open_moved(self, moved: Moved) -> AnyStore:
         """Open and return the store that this one has moved to; raises `moved` if that fails."""

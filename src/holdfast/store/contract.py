@@ -477,19 +477,6 @@ class AnyStore(Protocol):
     def now_ms(self) -> int:
         """The store's clock, which all processes use for leases."""
 
-    def wait(self, timeout_s: float, *, ends: bool = True) -> bool:
-        """Sleep until another process may have committed something: a hint that may come late, or never.
-
-        `ends`: whether it also wakes up on completions and log appends, not only on claimable jobs. False if
-        the time has passed, or if it was interrupted and no process has committed anything.
-        """
-
-    def interrupt(self) -> None:
-        """Wake this process's own `wait`, or its next one."""
-
-    def stop_retrying(self) -> None:
-        """The store will be closed: its calls wait for an unavailable server only a few seconds more."""
-
     def appear(self, name: str) -> bool:
         """Announce this process under a unique name until the store is closed or the process ends.
 
@@ -547,3 +534,16 @@ class Store(AnyStore, Protocol):
 
     def borrow(self, connection: Any, fn: Callable[[Txn], tuple[Changes, T]]) -> T:
         """Call `fn` inside the caller's own transaction on the caller's connection to this store."""
+
+    def wait(self, timeout_s: float, *, ends: bool = True) -> bool:
+        """Sleep until another process may have committed something: a hint that may come late, or never.
+
+        `ends`: whether it also wakes up on completions and log appends, not only on claimable jobs. False if
+        the time has passed, or if it was interrupted and no process has committed anything.
+        """
+
+    def interrupt(self) -> None:
+        """Wake this process's own `wait`, or its next one."""
+
+    def stop_retrying(self) -> None:
+        """The store will be closed: its calls wait for an unavailable server only a few seconds more."""

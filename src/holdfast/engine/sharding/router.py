@@ -23,6 +23,7 @@ from msgspec.structs import replace
 
 from ...core import commands as c
 from ...core import handler as h
+from ...core.checks import check_defaults
 from ...core.errors import (
     BadInput,
     Closed,
@@ -198,8 +199,6 @@ class ShardRouter(Submitter):
 
     def _check(self, command: c.Command) -> None:
         """Refuse jobs that would belong in two shards, before anything is written."""
-        if self._of == 1:
-            return
         if isinstance(command, c.Add):
             for new in command.every() if command.ids else command.jobs:
                 check_one_slot(new)
@@ -207,21 +206,22 @@ class ShardRouter(Submitter):
             check_one_slot(places.job_of(command))
         elif isinstance(command, c.Publish):
             for _, _, defaults in command.tasks:
+                check_defaults(defaults)
                 # Whichever domain a job of the task has: its claim adds these.
                 if defaults.then is not None:
                     check_followers(msgspec.json.decode(defaults.then, type=c.NewJob), None)
 
     def _has_name(self, command: c.Add) -> bool:
         """Whether a job of the port is unique by its name, which a job of any shard may have."""
-        return self._of > 1 and any(new.strict and new.unique is not None for new in command.jobs)
+        return any(new.strict and new.unique is not None for new in command.jobs)
 
     def _shard_for(self, new: c.NewJob) -> int | None:
         slot = places.slot_of_new(new)
         return None if slot is None else slot % self._of
 
-    def _turn(self) -> list[int]:
-        """All shards in round-robin order; those that are down come last."""
-        first = next(self._turns)
+    def _turn(self, first: int | None = None) -> list[int]:
+        """All shards, from `first` on or else in round-robin order; those that are down come last."""
+        first = next(self._turns) if first is None else first
         order = [(first + step) % self._of for step in range(self._of)]
         return sorted(order, key=lambda at: not self._shards[at].is_up)
 
@@ -247,7 +247,7 @@ class ShardRouter(Submitter):
         if isinstance(command, c.Add):
             return self._add_named(command) if self._has_name(command) else self._add(command)
         if isinstance(command, c.Enlist):
-            return self._enlist(command)
+            return self._ask_any(command, first=slot_of_worker(command.worker.name))
         if isinstance(command, c.RequeueAll):
             for at, those in self.grouped(command.job_ids).items():
                 self._ask(at, replace(command, job_ids=tuple(command.job_ids[one] for one in those)))
@@ -260,10 +260,10 @@ class ShardRouter(Submitter):
             return self._change_handler(command)
         return self._ask_all(command)
 
-    def _ask_any(self, command: c.Command) -> Any:
-        """Run a command in the next shard of the round robin that is up."""
+    def _ask_any(self, command: c.Command, first: int | None = None) -> Any:
+        """Run a command in the first shard that is up, from `first` on or in round-robin order."""
         fault: StoreError | None = None
-        for at in self._turn():
+        for at in self._turn(first):
             try:
                 return self._ask(at, command)
             except Unsettled:
@@ -306,19 +306,6 @@ class ShardRouter(Submitter):
         if not replies:
             raise next((one for one in refused if not isinstance(one, NotFound)), refused[0])
         return replies[0]
-
-    def _enlist(self, command: c.Enlist) -> None:
-        """Register a worker in the shard of its name, or the next that is up."""
-        first = slot_of_worker(command.worker.name) % self._of
-        fault: StoreError | None = None
-        for step in range(self._of):
-            try:
-                self._ask((first + step) % self._of, command)
-                return
-            except StoreError as error:
-                fault = fault or error
-        assert fault is not None
-        raise fault
 
     def _set_schedule(self, command: c.SetSchedule) -> Any:
         """Set a schedule in the shard of its jobs, unless there is one of its name in another."""

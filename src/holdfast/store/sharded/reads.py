@@ -34,7 +34,15 @@ T = TypeVar("T")
 V = TypeVar("V")
 Missing = dict[int, StoreError]
 # Tables that are read from the shards that are up.
-LENIENT = {kinds.HANDLED, kinds.PAUSE, kinds.PATTERNS, kinds.SETTING, kinds.TASK, kinds.WORKER}
+LENIENT = {
+    kinds.HANDLED,
+    kinds.PAUSE,
+    kinds.PATTERNS,
+    kinds.SETTING,
+    kinds.TASK,
+    kinds.UNIQUE,
+    kinds.WORKER,
+}
 # Tables whose rows may be in any shard, by their key: in that of a job, or (a worker) in one that was up.
 ANYWHERE = {kinds.SCHEDULE, kinds.UNIQUE, kinds.WORKER}
 

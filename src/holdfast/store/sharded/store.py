@@ -6,7 +6,6 @@
 Stores of any kind may be mixed. Each store keeps its shard number, so that a wrong order is an error.
 """
 
-import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple, TypeVar
@@ -14,15 +13,11 @@ from typing import Any, NamedTuple, TypeVar
 from ...core.counting import counted
 from ...core.errors import BadInput, SchemaMismatch, StoreError
 from ...core.slots import SHARDS
-from ..common.clock import monotonic_s
 from ..contract import AnyStore, Capabilities, ReadTxn, StoreReport
 from .reads import Missing, ShardedReads, ShardsWanted
 from .shard import Shard
 
 T = TypeVar("T")
-
-# How long `wait` waits for one shard before it continues with the next.
-LISTENED_S = 0.02
 
 
 class Opener(NamedTuple):
@@ -45,7 +40,6 @@ class ShardedStore:
         self.check_count(len(openers))
         of = len(openers)
         self.shards = tuple(Shard(at, of, *opener, self._exists) for at, opener in enumerate(openers))
-        self._woken = threading.Event()
 
     @staticmethod
     def check_count(count: int) -> None:
@@ -106,29 +100,6 @@ class ShardedStore:
     def now_ms(self) -> int:
         """The clock of the first shard that is up; each command uses the clock of its own shard."""
         return next((shard for shard in self.shards if shard.is_up), self.shards[0]).now_ms()
-
-    def wait(self, timeout_s: float, *, ends: bool = True) -> bool:
-        """Sleep until a shard may have changed, or until interrupted. Committers wait for their own shard."""
-        until_s = monotonic_s() + timeout_s
-        while True:
-            for shard in self.shards:
-                left_s = min(LISTENED_S, max(until_s - monotonic_s(), 0.0))
-                if shard.wait(left_s, ends=ends):
-                    return True
-                if self._woken.is_set():
-                    self._woken.clear()
-                    return False
-            if monotonic_s() >= until_s:
-                return False
-
-    def interrupt(self) -> None:
-        """Wake `wait`."""
-        self._woken.set()
-
-    def stop_retrying(self) -> None:
-        """See `Store.stop_retrying`."""
-        for shard in self.shards:
-            shard.stop_retrying()
 
     def appear(self, name: str) -> bool:
         """Announce a name in all shards that are up; False if one of them cannot."""
