@@ -112,6 +112,46 @@ def test_no_two_schedules_have_one_number(queue):
     assert len({schedule.number for schedule in made}) == 20
 
 
+def test_a_unique_job_of_the_port_finds_its_name_in_any_shard(queue):
+    """A job without a key; said again with its id it is itself, and a name that is gone is new."""
+    name = next(f"n{n}" for n in range(99) if of(slot_for(c.NewJob(task=f"n{n}", strict=True))) == 0)
+    new = c.NewJob(task=name, unique=name.encode(), strict=True)
+    reserved = queue.connection.ask(c.ReserveIds(count=1))[0].first
+    again = c.Add(jobs=(new,), ids=(ids.moved(reserved, slot_for(new) or 0),))
+    (first,) = queue.connection.ask(again)
+    elsewhere = queue.add(name, {"n": 1}, domain=domain_in(2))
+
+    assert queue.connection.ask(again) == [first]
+    queue.cancel(first)
+    assert queue.connection.ask(c.Add(jobs=(new,))) == [elsewhere.id]
+    queue.cancel(elsewhere)
+    (last,) = queue.connection.ask(c.Add(jobs=(new,)))
+    assert last not in (first, elsewhere.id)
+    assert of(last) == 0
+    assert complaints(queue) == []
+
+
+def test_a_unique_child_of_the_port_is_where_its_parent_is(queue):
+    """Unless another job has its name: that of another parent is refused, one without a parent is taken."""
+    parents = [c.NewJob(task="parent", strict=True, domain=domain_in(shard)) for shard in (1, 3)]
+    first, second = queue.connection.ask(c.Add(jobs=tuple(parents)))
+    for claimed in queue.connection.ask(c.Claim(limit=2, lease_ms=60_000, owner=ids.PORT_SYSID)):
+        assert claimed.job.id in (first, second)
+
+    def child(parent: int) -> int:
+        hold = c.Hold(job_id=parent, owner=ids.PORT_SYSID)
+        new = c.NewJob(task="child", unique=b"child", strict=True, parent_id=parent)
+        (made,) = queue.connection.ask(c.Add(jobs=(new,), hold=hold))
+        return int(made)
+
+    made = child(first)
+
+    assert of(made) == 1
+    assert child(first) == made
+    with pytest.raises(holdfast.Refused, match=f"child of {first}"):
+        child(second)
+
+
 def test_a_claim_takes_from_as_many_shards_as_it_must(queue):
     """Each of a worker's picks at most as often as it says, over all of them."""
     queue.add_many([("a", n) for n in range(3)], domain=domain_in(0))

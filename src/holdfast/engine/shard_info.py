@@ -2,6 +2,8 @@
 
 from ..core import ids
 from ..core.bounds import MAX_SCHEDULES
+from ..core.commands import NewJob
+from ..core.slots import slot_for
 
 
 class ShardInfo:
@@ -21,6 +23,13 @@ class ShardInfo:
     def has_slot(self, slot: int) -> bool:
         """Whether a slot, or the slot of an id, belongs to this shard."""
         return slot % self.count == self.number
+
+    def has_new(self, new: NewJob) -> bool:
+        """Whether a new job belongs to this shard."""
+        if self.is_only_store:
+            return True
+        slot = new.id or slot_for(new)
+        return slot is None or self.has_slot(slot)
 
 
 UNSHARDED = ShardInfo()

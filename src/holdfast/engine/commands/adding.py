@@ -165,8 +165,8 @@ def add_one(
     """Add a job, or find the existing one, perhaps `known`; return its id.
 
     A follow-up job (`follows`) is never refused: that would refuse the finish of the job before it, again and
-    again, until its result is lost. If its unique key is held, the holder is the follow-up job, whichever
-    parent it has.
+    again, until its result is lost. If its unique key is held, the holder is the follow-up job. A job of the
+    port may be looked for by its name in another shard than its own, where it is not added.
     """
     if is_free(new):
         return _add_new(batch, new)
@@ -174,8 +174,8 @@ def add_one(
         if known_job.tenant != new.tenant:
             raise BadInput("id", new.id, needed="an id that no other job has")
         return new.id
-    parent = None
-    if new.parent_id:
+    parent, is_here = None, not new.strict or batch.shard_info.has_new(new)
+    if new.parent_id and is_here:
         parent = batch.find(new.parent_id)
         if parent is None or parent.tenant != new.tenant:
             raise NotFound("parent job", new.parent_id)
@@ -191,7 +191,7 @@ def add_one(
         job = batch.find(known) if known else _namesake(batch, new)
     if job is not None:
         return _hit(batch, new, job, follows)
-    if new.strict and not batch.shard_info.has_slot(new.id or slot_for(new) or 0):
+    if not is_here:
         raise NameGone
     return batch.add(new, parent)
 

@@ -34,10 +34,12 @@ from ...core.errors import (
     Unavailable,
     Unsettled,
 )
+from ...core.job import Job
 from ...core.kinds import SCHEDULE, name_of
 from ...core.managing import RunSchedule, StopWorker
 from ...core.slots import check_followers, check_one_slot, shard_of, slot_of_worker
 from ...core.sysid import TakeSysid
+from ...store.contract import ReadTxn
 from ..commands.adding import NameGone
 from ..commands.handlers import MarkHandled
 from ..committer import Committer
@@ -349,7 +351,7 @@ class ShardRouter(Submitter):
         """Add jobs of the port one by one, each where a job has its name, or else where it belongs."""
         found = []
         for new in command.every():
-            parent = self._live(new.parent_id) if new.parent_id else None
+            parent = self._find(new.parent_id) if new.parent_id else None
             new = new if parent is None else replace(new, mock=parent.mock)  # noqa: PLW2901 - as the parent
             (job_id,) = self._add_one_named(replace(command, jobs=(new,), more=(), ids=()))
             found.append(job_id)
@@ -360,7 +362,9 @@ class ShardRouter(Submitter):
         home = self._shard_for(new)
         if home is None:
             return self._ask_any(command)
-        for at, shard in enumerate(self._shards) if new.unique is not None else ():
+        # An id that exists is that of the same add, made before.
+        is_sought = new.unique is not None and not (new.id and self._find(new.id))
+        for at, shard in enumerate(self._shards) if is_sought else ():
             # A shard that is down is skipped, so that it does not block jobs of other shards.
             if at == home or not shard.is_up:
                 continue
@@ -371,8 +375,13 @@ class ShardRouter(Submitter):
                     continue
         return self._ask(home, command)
 
-    def _live(self, job_id: int) -> Any:
-        return self._shards[shard_of(job_id, self._of)].read(lambda txn: txn.load([job_id]).get(job_id))
+    def _find(self, job_id: int) -> Job | None:
+        """A job, live or archived."""
+
+        def find(txn: ReadTxn) -> Job | None:
+            return txn.load([job_id]).get(job_id) or txn.archived([job_id]).get(job_id)
+
+        return self._shards[shard_of(job_id, self._of)].read(find)
 
     # Waking, closing
 
