@@ -17,10 +17,10 @@ from holdfast.core import commands as c
 from holdfast.core.bounds import BATCH_JOBS
 from holdfast.engine.makers import open_connection
 from holdfast.queue.connect import store_maker
+from holdfast.work import claim_loop
+from holdfast.work.capacity import Capacity, TaskDurations
+from holdfast.work.claim_loop import ClaimLoop, ClaimScope
 from holdfast.work.scheduler import SchedulerSettings, make_scheduler
-from holdfast.work.supervisor.capacity import Capacity, TaskDurations
-from holdfast.work.supervisor.claim_loop import ClaimLoop, ClaimScope
-from holdfast.work.supervisor.dispatcher import ModeDispatcher
 
 AT_ONCE = 10
 TASKS = tuple(f"t{n}" for n in range(5))
@@ -43,7 +43,7 @@ SIZES = [
 ]
 
 
-class Dispatcher(ModeDispatcher):
+class Dispatcher(claim_loop.Dispatcher):
     """Always room for ten, and nobody has anything."""
 
     def __init__(self):

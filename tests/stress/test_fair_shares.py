@@ -15,9 +15,9 @@ from holdfast.core import handler as h
 from holdfast.core.bounds import BATCH_JOBS
 from holdfast.engine.makers import open_connection
 from holdfast.queue.connect import store_maker
+from holdfast.work.capacity import Capacity, TaskDurations
+from holdfast.work.claim_loop import ClaimLoop, ClaimScope
 from holdfast.work.scheduler import SchedulerSettings, make_scheduler
-from holdfast.work.supervisor.capacity import Capacity, TaskDurations
-from holdfast.work.supervisor.claim_loop import ClaimLoop, ClaimScope
 from tests.doubles import engine_of
 from tests.stress.test_fair_cost import Dispatcher
 

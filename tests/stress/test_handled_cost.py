@@ -20,8 +20,8 @@ from holdfast.core.bounds import BATCH_JOBS, HANDLERS_FOUND
 from holdfast.engine.makers import open_connection
 from holdfast.queue.connect import store_maker
 from holdfast.store.sqlite.connection import SqliteConnection
+from holdfast.work.claim_loop import ClaimLoop, ClaimScope
 from holdfast.work.scheduler import SchedulerSettings, make_scheduler
-from holdfast.work.supervisor.claim_loop import ClaimLoop, ClaimScope
 from tests.doubles import engine_of
 from tests.stress.test_fair_cost import AT_ONCE, Dispatcher
 

@@ -9,8 +9,8 @@ from holdfast.core import commands as c
 from holdfast.core.errors import StoreError, StoreFull, Unavailable
 from holdfast.core.job import Job, Place, State
 from holdfast.engine.ticket import deliver
-from holdfast.work.supervisor import answer_writer
-from holdfast.work.supervisor.answer_writer import AnswerWriter
+from holdfast.work.supervisor import commits as answer_writer
+from holdfast.work.supervisor.commits import AnswerWriter
 
 JOB = Job(id=1, task="t", place=Place.RUNNING, owner=1, claim=1)
 ENDED = Job(id=1, task="t", place=Place.DONE, ended=State.FINISHED)

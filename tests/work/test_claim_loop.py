@@ -11,11 +11,10 @@ from holdfast.core.errors import StoreFull, Unavailable
 from holdfast.core.handler import Handler, SetHandler
 from holdfast.engine.store_connection import StoreConnection
 from holdfast.store.memory.store import MemoryStore
+from holdfast.work import claim_loop as module
+from holdfast.work.capacity import Capacity, TaskDurations
+from holdfast.work.claim_loop import ClaimLoop, ClaimScope
 from holdfast.work.scheduler import Fair, SchedulerSettings, make_scheduler
-from holdfast.work.supervisor import claim_loop as module
-from holdfast.work.supervisor.capacity import Capacity, TaskDurations
-from holdfast.work.supervisor.claim_loop import ClaimLoop, ClaimScope
-from holdfast.work.supervisor.dispatcher import ModeDispatcher
 from holdfast.work.supervisor.sources import chosen_tenants
 
 
@@ -32,7 +31,7 @@ class RecordingConnection(StoreConnection):
         return super().ask_async(asked, wait_s=wait_s)
 
 
-class Dispatcher(ModeDispatcher):
+class Dispatcher(module.Dispatcher):
     """Takes jobs until it has so many, and tells who waits for that."""
 
     def __init__(self, room, most):

@@ -9,13 +9,12 @@ from msgspec.structs import replace
 
 from holdfast.core import commands as c
 from holdfast.core.job import Job
+from holdfast.work.capacity import ExecutionMode, TaskDurations
 from holdfast.work.messages import HEAD, JobEnded, JobStarted
+from holdfast.work.options import WorkerOptions
 from holdfast.work.start_locks import SharedStartLocks
-from holdfast.work.supervisor.capacity import TaskDurations
-from holdfast.work.supervisor.execution_modes import ExecutionMode
 from holdfast.work.supervisor.executor_handle import ExecutorHandle, HeldJob, deliver_jobs, make_held_jobs
-from holdfast.work.supervisor.executor_pool import ExecutorPool
-from holdfast.work.supervisor.executor_protocol import ExecutorProtocol
+from holdfast.work.supervisor.executor_pool import ExecutorPool, ExecutorProtocol
 
 LANE = ExecutionMode("functions", 1)
 
@@ -43,8 +42,7 @@ def test_a_job_claimed_while_the_last_executor_died_is_not_taken() -> None:
     async def dispatch() -> list[HeldJob]:
         nothing: Any = lambda *_: None  # noqa: E731
         pool = ExecutorPool(
-            ["app:queue"],
-            1,
+            WorkerOptions(names=("app:queue",)),
             nothing,
             on_events=nothing,
             on_request=nothing,

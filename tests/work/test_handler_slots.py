@@ -9,9 +9,9 @@ import pytest
 
 import holdfast
 from holdfast.core.queries import Waiting
+from holdfast.work.capacity import Capacity, TaskDurations
+from holdfast.work.ordering import HALF_S, TenantShares
 from holdfast.work.scheduler import SchedulerSettings, choose, make_scheduler
-from holdfast.work.supervisor.capacity import Capacity, TaskDurations
-from holdfast.work.supervisor.tenant_shares import HALF_S, TenantShares
 
 from .runners.running import replying
 

@@ -11,7 +11,7 @@ from holdfast.core.job import Job, Place
 from holdfast.queue import lease as queue_lease
 from holdfast.queue.lease import Lease, Renewer
 from holdfast.queue.timers import FEW_ENTRIES, TimerThread
-from holdfast.work.supervisor.leases import Leases
+from holdfast.work.supervisor.commits import Leases
 
 LEASE_MS = 60_000
 JOB = Job(id=1, task="t", place=Place.RUNNING, owner=1, claim=1)

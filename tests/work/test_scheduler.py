@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from holdfast.core.errors import BadInput
 from holdfast.store.contract import Waiting
 from holdfast.work import scheduler as module
-from holdfast.work.scheduler import SchedulerSettings, choose, make_scheduler, read_weights
-from holdfast.work.supervisor.capacity import (
+from holdfast.work.capacity import (
     MAX_PREFETCH_JOBS,
     PREFETCH_S,
     Capacity,
@@ -19,6 +18,7 @@ from holdfast.work.supervisor.capacity import (
     executor_capacity,
     total_capacity,
 )
+from holdfast.work.scheduler import SchedulerSettings, choose, make_scheduler, read_weights
 
 A1, A2, B1, B2, C1 = ("a", "1"), ("a", "2"), ("b", "1"), ("b", "2"), ("c", "1")
 OWN = ("", "1")

@@ -1,5 +1,6 @@
 """What an executor sends: whatever threads send at once, all of it arrives."""
 
+import asyncio
 import socket
 import subprocess
 import sys
@@ -7,7 +8,7 @@ import threading
 
 import pytest
 
-from holdfast.work.executor.sender import Sender
+from holdfast.work.executor.session import Sender
 from holdfast.work.messages import FrameReader, JobStarted
 
 
@@ -23,7 +24,7 @@ def eager_switches():
 def test_nothing_that_threads_send_at_once_is_lost(eager_switches):
     """Eight threads send; each of their messages arrives once."""
     ours, theirs = socket.socketpair()
-    sender, threads, each = Sender(theirs), 8, 6_000
+    sender, threads, each = Sender(theirs, asyncio.new_event_loop()), 8, 6_000
     heard: list[int] = []
 
     def speak(first):
@@ -48,10 +49,10 @@ def test_nothing_that_threads_send_at_once_is_lost(eager_switches):
 def test_an_executor_whose_supervisor_is_gone_ends_without_a_traceback():
     """No traceback: that a supervisor was killed is no news of its executors'."""
     script = (
-        "import socket\n"
-        "from holdfast.work.executor.sender import Sender; from holdfast.work.messages import JobStarted\n"
+        "import asyncio, socket\n"
+        "from holdfast.work.executor.session import Sender; from holdfast.work.messages import JobStarted\n"
         "ours, theirs = socket.socketpair(); ours.close()\n"
-        "Sender(theirs).send([JobStarted(number=1, started_s=0.0, job_id=1)])"
+        "Sender(theirs, asyncio.new_event_loop()).send([JobStarted(number=1, started_s=0.0, job_id=1)])"
     )
 
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)

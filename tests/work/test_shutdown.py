@@ -102,7 +102,8 @@ def test_ctrl_c_while_an_executor_starts_is_no_error(bench):
     for file, word in (("cmdline", "executor"), ("maps", "msgspec")):
         bench.wait_for(lambda path=f"/proc/{executor}/{file}", word=word: word in Path(path).read_text())
     os.kill(executor, signal.SIGINT)
-    time.sleep(0.2)
+    assert worker.stderr is not None
+    assert "ready" in worker.stderr.readline()
     worker.send_signal(signal.SIGINT)
     _, said = worker.communicate(timeout=60)
 

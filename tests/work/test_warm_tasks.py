@@ -1,7 +1,7 @@
 """Tasks with warm contexts come first, and the others are not starved."""
 
 from holdfast.core.queries import Waiting
-from holdfast.work.supervisor.warm_tasks import MAX_PASSED, MAX_WARM, WarmTasks
+from holdfast.work.ordering import MAX_PASSED, MAX_WARM, WarmTasks
 
 COLD, WARM = Waiting("a", "cold", 1), Waiting("b", "warm", 1)
 

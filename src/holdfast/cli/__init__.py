@@ -15,6 +15,10 @@ import sys
 def main() -> None:
     """Run the command line of this process, and exit."""
     try:
+        if sys.argv[1:2] == ["worker"] and not {"-h", "--help"} & {*sys.argv}:
+            from ..work.supervisor.executor_process import start_early
+
+            start_early()
         from .app import app
     except KeyboardInterrupt:
         sys.exit(130)  # Exit.INTERRUPTED, which is not imported yet

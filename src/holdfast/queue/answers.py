@@ -10,7 +10,11 @@ from typing import NamedTuple, TypeVar
 from ..core.bounds import ERROR_BYTES
 from ..core.durations import duration_ms
 from ..core.errors import BadInput, HoldfastError
+from ..core.job import Job
 from .options import Duration
+
+# How much earlier than its limit a run is answered with an error.
+MAX_EARLY_MS = 500
 
 E = TypeVar("E", bound=BaseException)
 _PACKAGE = Path(__file__).parents[1]
@@ -140,3 +144,16 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
         if isinstance(one, BaseExceptionGroup):
             left += one.exceptions
         yield one
+
+
+def limit_s(job: Job) -> float:
+    """How long the run of a job may take before it is answered with an error.
+
+    A little less than its limit, at which its lease ends for good: that would be a loss and no attempt.
+    """
+    return (job.timeout_ms - min(job.timeout_ms // 10, MAX_EARLY_MS)) / 1000
+
+
+def limit_error(job: Job) -> str:
+    """The error of a run that has not ended by then."""
+    return f"still running after its limit of {job.timeout_ms / 1000:g} s"

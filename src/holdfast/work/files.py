@@ -24,15 +24,12 @@ def project_files(began_ms: int, error: BaseException | None = None) -> dict[str
     if isinstance(error, ModuleNotFoundError) and error.name:
         missing = [Path(folder, *error.name.split(".")) for folder in sys.path]
         named += [str(file) for path in missing for file in (path.with_suffix(".py"), path / "__init__.py")]
-    here = Path.cwd()
-    files = {Path(name) for name in named if isinstance(name, str) and name.endswith(".py")}
-    stamps = {str(file): _stamp(str(file)) for file in sorted(files) if _is_ours(file, here)}
+    # Here, but not in a virtual environment in the project folder.
+    here = str(Path.cwd() / "_")[:-1]
+    files = {name for name in named if isinstance(name, str) and name.startswith(here)}
+    ours = sorted(name for name in files if name.endswith(".py") and "site-packages" not in Path(name).parts)
+    stamps = {name: _stamp(name) for name in ours}
     return {file: NO_STAMP if stamp[0] >= began_ms * 10**6 else stamp for file, stamp in stamps.items()}
-
-
-def _is_ours(file: Path, here: Path) -> bool:
-    # A virtual environment in the project folder is not part of the project.
-    return file.is_relative_to(here) and "site-packages" not in file.parts
 
 
 class WatchedFiles:

@@ -8,8 +8,8 @@
 
 On a terminal the lines are text in colours, elsewhere JSON, unless an option or the environment says.
 
-An executor reads the options from its environment. It configures logging after it has imported the user's
-modules, and only if these have not given the root logger a handler.
+An executor configures logging after it has imported the user's modules, and only if these have not given the
+root logger a handler.
 """
 
 import json
@@ -20,7 +20,6 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from ..core.durations import iso
-from ..queue.running import JobLogFilter
 
 TEXT, JSON = "text", "json"
 FORMAT_VARIABLE, VERBOSITY_VARIABLE = "HOLDFAST_LOG_FORMAT", "HOLDFAST_LOG_VERBOSITY"
@@ -54,7 +53,7 @@ class LogOptions(NamedTuple):
     verbosity: int = 0
 
     def variables(self) -> dict[str, str]:
-        """The environment variables that pass the options to executors."""
+        """The environment variables that pass the options to workers that this process starts."""
         return {FORMAT_VARIABLE: self.format, VERBOSITY_VARIABLE: str(self.verbosity)}
 
 
@@ -69,7 +68,7 @@ def default_format() -> str:
     return TEXT if sys.stderr.isatty() else JSON
 
 
-def configure(options: LogOptions) -> None:
+def configure(options: LogOptions, *filters: logging.Filter) -> None:
     """Configure logging to stderr, unless the root logger has a handler already."""
     WORKER.setLevel(WORKER_LEVELS[options.verbosity])
     if logging.root.handlers:
@@ -78,16 +77,10 @@ def configure(options: LogOptions) -> None:
     is_coloured = sys.stderr.isatty() and not os.environ.get("NO_COLOR")
     text = TextFormatter(is_coloured=is_coloured)
     handler.setFormatter(JsonFormatter() if options.format == JSON else text)
-    handler.addFilter(JobLogFilter())
+    for one in filters:
+        handler.addFilter(one)
     logging.root.addHandler(handler)
     logging.root.setLevel(ROOT_LEVELS[options.verbosity])
-
-
-def configure_executor() -> None:
-    """Configure logging in an executor, after the user's modules were imported."""
-    # `dictConfig` disables existing loggers by default, and with them the log of failed jobs.
-    logging.getLogger("holdfast.job").disabled = False
-    configure(read_log_options(os.environ))
 
 
 class TextFormatter(logging.Formatter):

@@ -7,7 +7,8 @@
                                JobsReturned    these jobs will not start here
                                Pong            the reply to a `Ping`
                                RequestSize     how many jobs of a stored handler one request takes
-    supervisor ──▶ executor    RunJobs         run these jobs
+    supervisor ──▶ executor    Begin           import these queues
+                               RunJobs         run these jobs
                                CommandReply    the reply to a `CommandRequest`
                                CancelJob       a running job should stop
                                Ping            asks whether the event loop is blocked
@@ -31,6 +32,8 @@ from ..core.errors import BadInput, Fault, as_fault, error_of
 from ..core.job import Job
 from ..core.replies import REPLIES, AnyCommand
 from .files import Stamp
+from .logs import LogOptions
+from .options import WorkerOptions
 
 HEAD = struct.Struct("!I")
 
@@ -73,7 +76,7 @@ class Hello(Message, frozen=True, kw_only=True):
 class JobStarted(Message, frozen=True, kw_only=True):
     """The handler of a job has started, at this moment of the machine's monotonic clock.
 
-    Left out if the job ends before it is sent.
+    Sent a moment later, and not at all if the job ends before; at once if it has a time limit.
     """
 
     job_id: int
@@ -130,6 +133,33 @@ class Pong(Message, frozen=True, kw_only=True):
     job_id: int = 0
 
 
+class Begin(Message, frozen=True, kw_only=True):
+    """Import these queues. The first message to a process, whose fields are those of `WorkerOptions`."""
+
+    names: tuple[str, ...]
+    threads: int = 1
+    handler_slots: int = 0
+    stores: tuple[str, ...] = ()
+    runners: str = ""
+    private_hosts: bool = False
+    log: LogOptions = LogOptions()
+    reload: bool = False
+
+
+def begin_of(options: WorkerOptions) -> Begin:
+    """The first message of a supervisor with these options."""
+    return Begin(
+        names=options.executor_names,
+        threads=options.threads,
+        handler_slots=options.slots_for_handlers,
+        stores=options.stores,
+        runners=options.runners,
+        private_hosts=options.private_hosts,
+        log=options.log,
+        reload=options.reload,
+    )
+
+
 class RunJobs(Message, frozen=True, kw_only=True):
     """Jobs to run. They have consecutive numbers, unique in the executor: a job may be delivered again."""
 
@@ -163,7 +193,7 @@ class Stop(Message, frozen=True, kw_only=True):
 
 
 ExecutorMessage = Hello | JobStarted | JobEnded | CommandRequest | JobsReturned | Pong | RequestSize
-SupervisorMessage = RunJobs | CommandReply | CancelJob | Ping | Stop
+SupervisorMessage = Begin | RunJobs | CommandReply | CancelJob | Ping | Stop
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode_command = msgspec.msgpack.Decoder(AnyCommand).decode

@@ -7,6 +7,8 @@ from .logs import LogOptions
 # In which `holdfast serve` names the store to the workers that it starts. All users of the machine see the
 # arguments of a process, and the address may have a password.
 SERVED_STORE = "HOLDFAST_SERVED_STORE"
+# The name by which a supervisor asks for the handlers of its first store is @handlers:0, and so on.
+HANDLERS_NAME = "@handlers"
 
 
 class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -56,3 +58,14 @@ class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
     def at_once(self) -> int:
         """How many functions, or jobs of stored handlers alone, run at once in each executor."""
         return self.handler_slots if self.handlers and not self.names else self.threads
+
+    @property
+    def executor_names(self) -> tuple[str, ...]:
+        """The queues that executors open, by name; those of stored handlers are the last."""
+        stored = [f"{HANDLERS_NAME}:{at}" for at in range(len(self.stores))] if self.handlers else []
+        return (*self.names, *stored)
+
+    @property
+    def slots_for_handlers(self) -> int:
+        """The jobs of stored handlers that run at once in each executor; 0: it runs none."""
+        return self.handler_slots if self.handlers else 0

@@ -28,7 +28,7 @@ from ..core.bounds import CLAIM_JOBS
 from ..core.errors import BadInput
 from ..core.queries import Waiting
 from ..store.contract import Pick
-from .supervisor.capacity import Capacity
+from .capacity import Capacity
 
 GROUP = "holdfast.schedulers"
 MAX_WEIGHT = 1_000_000.0

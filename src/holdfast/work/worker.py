@@ -12,20 +12,25 @@ that holds the interpreter lock starves it, which is why `holdfast worker` exist
 """
 
 import asyncio
+import random
+import signal
 import threading
-from collections import deque
-from collections.abc import Awaitable, Iterable
+from collections import Counter, deque
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, Generic, TypeVar
 
 from msgspec.structs import replace
 
 from ..core import commands as c
-from ..core.bounds import CLAIM_JOBS
 from ..core.checks import check_whole
 from ..core.durations import duration_ms
-from ..core.errors import BadInput, NotFound
+from ..core.errors import BadInput, HoldfastError, NotFound, Refused
+from ..core.job import Code, Job
+from ..engine import joblog
 from ..queue import asks
 from ..queue.aio import AsyncClaimedJob, AsyncQueue
+from ..queue.answers import limit_error, limit_s
 from ..queue.asks import QueueRequest
 from ..queue.base import BaseQueue
 from ..queue.claimed import Holding
@@ -34,9 +39,10 @@ from ..queue.options import Duration, TaskRef
 from ..queue.queue import ClaimedJob, Queue
 from ..queue.running import as_error, guarded
 from ..store.common.clock import monotonic_s
-from .signals import stopped_by_signals
+from .capacity import Capacity, TaskDurations, executor_capacity
+from .claim_loop import ClaimLoop, ClaimScope, Dispatcher
+from .scheduler import SchedulerSettings, make_scheduler
 from .thread_pool import DaemonThreadPool
-from .timeouts import answer_late, limit_s
 
 T = TypeVar("T")
 Q = TypeVar("Q", bound=BaseQueue)
@@ -44,17 +50,12 @@ Q = TypeVar("Q", bound=BaseQueue)
 IMPORT_TASKS = "one with tasks: functions under @queue.task; import your task modules first"
 MAX_THREADS = 256
 MAX_JOBS = 2**53
-# How long a claim waits: in general, and where the worker ends when the queue is empty.
-CLAIM_WAIT_S, EMPTY_WAIT_S = 300.0, 0.1
-# How much work is prefetched, by measured durations, and the most jobs.
-PREFETCH_S = 0.05
+# The most jobs that are prefetched. A handler that kills this process leaves them leased.
 MAX_PREFETCH_JOBS = 100
 # How many threads may wait for the commit of an answer while others run jobs.
 ANSWERING_THREADS = 32
 # How often the main thread checks for signals.
 SIGNAL_POLL_S = 0.2
-# The weight of each new duration in the moving average.
-SMOOTHING = 0.1
 
 
 def work(
@@ -161,8 +162,25 @@ class _AsyncJob(AsyncClaimedJob):
 J = TypeVar("J", bound=Holding)
 
 
-class _LocalWorker(Generic[Q, J]):
-    """Claims, starts and counts jobs. All methods but `stop` run on one event loop."""
+class _LocalClaimLoop(ClaimLoop):
+    """The claim loop of a worker in the process of its queue, where more tasks may be declared meanwhile."""
+
+    def __init__(self, queue: BaseQueue, dispatcher: Dispatcher, scope: ClaimScope) -> None:
+        # By priority over all tasks.
+        scheduler = make_scheduler("first", SchedulerSettings(rng=random.random))
+        super().__init__(queue.session.connection, dispatcher, scheduler, scope)
+        self._queue = queue
+
+    async def claim(self, capacity_changed: asyncio.Event) -> list[c.Claimed]:
+        """Publish what the queue has declared if that has changed, then claim."""
+        publisher, declared = self._queue.publisher, (self._queue.task_defaults, self._queue.declared)
+        if publisher.has_changes(*declared):
+            await publisher.publish_async(self._connection, *declared)
+        return await super().claim(capacity_changed)
+
+
+class _LocalWorker(Dispatcher, Generic[Q, J]):
+    """Starts and counts the jobs of a claim loop. All methods but `stop` run on one event loop."""
 
     def __init__(
         self,
@@ -177,9 +195,13 @@ class _LocalWorker(Generic[Q, J]):
         check_whole("threads", threads, 1, MAX_THREADS)
         if max_jobs is not None:
             check_whole("max_jobs", max_jobs, 1, MAX_JOBS)
-        self._queue, self._threads, self._until_empty = queue, threads, until_empty
-        self._tasks = _choose_tasks(queue, tasks)
-        self._lease_ms = asks.lease_ms_of(queue.lease if lease is None else lease)
+        self._queue, self._threads = queue, threads
+        self._scope = ClaimScope(
+            tasks=_choose_tasks(queue, tasks),
+            tenants=(queue.tenant,),
+            lease_ms=asks.lease_ms_of(queue.lease if lease is None else lease),
+            until_empty=until_empty,
+        )
         self._seconds = None if seconds is None else duration_ms(seconds, name="seconds") / 1000
         self._left = max_jobs
         self.ran = 0
@@ -189,22 +211,22 @@ class _LocalWorker(Generic[Q, J]):
         self._running: dict[J, float] = {}
         self._alive: dict[asyncio.Future[Any], J] = {}
         self._dropped: list[J] = []
-        self._average_s = PREFETCH_S
+        self._durations = TaskDurations()
         self._stopping = False
         self.loop: asyncio.AbstractEventLoop | None = None
 
     async def run(self) -> None:
         """Run jobs until stopped; then release those that have not started, and wait for the others."""
-        self._changed, self._stop_event = asyncio.Event(), asyncio.Event()
+        self._changed, self._has_room, self._stop_event = asyncio.Event(), asyncio.Event(), asyncio.Event()
         self.loop = asyncio.get_running_loop()
-        stopped = self.loop.create_task(self._stop_event.wait())
         timer = None if self._seconds is None else self.loop.call_later(self._seconds, self.stop_on_loop)
         try:
             try:
                 if self._queue.hooks is not None:
                     await self._queue.hooks.start_async()
-                while not self._stopping and self._left != 0:
-                    await self._claim_and_start(stopped)
+                if not self._stopping:
+                    claims = _LocalClaimLoop(self._queue, self, self._scope)
+                    await claims.run(self._stop_event, self._has_room)
                 while self._waiting and not self._stopping:
                     # `max_jobs` were claimed; those that wait for a thread are run too.
                     await self._wait_for_change()
@@ -213,7 +235,6 @@ class _LocalWorker(Generic[Q, J]):
                 self.error = self.error or error
             await self._drain()
         finally:
-            stopped.cancel()
             if timer is not None:
                 timer.cancel()
             # After a cancellation: jobs that still run are released, and may run again elsewhere.
@@ -239,52 +260,43 @@ class _LocalWorker(Generic[Q, J]):
             except RuntimeError:
                 pass  # it has ended already
 
-    async def _claim_and_start(self, stopped: "asyncio.Task[Any]") -> None:
-        """Claim as many jobs as there is capacity for, and start them."""
-        room = self._free_capacity()
-        if not room:
-            await self._wait_for_change()
-            return
-        claimed = await self._claim(room, stopped)
-        self._waiting += [self._wrap_claimed(one) for one in claimed]
+    # What the claim loop asks
+
+    def capacity(self) -> Capacity:
+        """How many jobs can be taken now: for each thread one, and short ones ahead of time."""
+        now_s, queued = monotonic_s(), Counter(job.task for job in self._waiting)
+        running = [(job.task, now_s - since_s) for job, since_s in self._running.items()]
+        found = executor_capacity(self._durations, self._threads, running, queued, MAX_PREFETCH_JOBS)
         if self._left is not None:
-            self._left -= len(claimed)
+            found.free_slots = min(found.free_slots, self._left)
+            found.prefetch_jobs = min(found.prefetch_jobs, self._left - found.free_slots)
+        return found
+
+    def held(self) -> list[Job]:
+        """The jobs that were claimed and have not ended."""
+        return [job.record for job in (*self._waiting, *self._alive.values())]
+
+    def dispatch(self, jobs: Sequence[c.Claimed]) -> None:
+        """Start claimed jobs as soon as there is a thread."""
+        self._waiting += [self._wrap_claimed(one) for one in jobs]
+        if self._left is not None:
+            self._left -= len(jobs)
+            if not self._left:
+                # Claim no more, but run these.
+                self._stop_event.set()
         self._start_waiting()
-        if not claimed and self._until_empty and not self._alive and not await self._has_unfinished():
-            self.stop_on_loop()
 
-    def _free_capacity(self) -> int:
-        ahead = min(int(PREFETCH_S / max(self._average_s, 1e-4)) * self._threads, MAX_PREFETCH_JOBS)
-        room = self._threads + ahead - len(self._waiting) - len(self._running)
-        if self._running and room < ahead // 2:
-            # One or two jobs at a time would cost a commit each.
-            return 0
-        return max(min(room, CLAIM_JOBS if self._left is None else self._left), 0)
+    def record_claim(self, error: HoldfastError | None) -> None:
+        """Raise an error of the store."""
+        if error is not None:
+            raise error
 
-    async def _claim(self, room: int, stopped: "asyncio.Task[Any]") -> list[c.Claimed]:
-        """Claim jobs; none if stopped meanwhile, and then the claim is cancelled."""
-        publisher, declared = self._queue.publisher, (self._queue.task_defaults, self._queue.declared)
-        if publisher.has_changes(*declared):
-            await publisher.publish_async(self._queue.session.connection, *declared)
-        wait = EMPTY_WAIT_S if self._until_empty else CLAIM_WAIT_S
-        ask = asks.claim(
-            self._tasks, tenant=self._queue.tenant, limit=room, lease_ms=self._lease_ms, wait=wait
-        )
-        assert isinstance(ask.asked, c.Claim)
-        command = replace(ask.asked, start=False)
-        asking = asyncio.ensure_future(self._queue.session.connection.ask_async(command, wait_s=ask.wait_s))
-        try:
-            await asyncio.wait([asking, stopped], return_when=asyncio.FIRST_COMPLETED)
-            return ask.read(asking.result()) if asking.done() else []
-        finally:
-            if not asking.done():
-                # Wait for the cancellation: the claim must not get the jobs that are released next.
-                asking.cancel()
-                await asyncio.wait([asking])
-
-    async def _has_unfinished(self) -> bool:
-        ask = asks.has_unfinished(self._queue.tenant, self._tasks)
-        return ask.read(await self._queue.session.connection.ask_async(ask.asked))
+    async def is_finished(self) -> bool:
+        """Whether there are no more jobs to run."""
+        if self._alive or self._waiting:
+            return False
+        ask = asks.has_unfinished(self._queue.tenant, self._scope.tasks)
+        return not ask.read(await self._queue.session.connection.ask_async(ask.asked))
 
     def _start_waiting(self) -> None:
         while self._waiting and len(self._running) < self._threads and not self._stopping:
@@ -312,7 +324,7 @@ class _LocalWorker(Generic[Q, J]):
             await asyncio.wait([running], timeout=limit_s(job.record))
             # Once the handler has ended, its answer is on its way.
             if not running.done() and job in self._running:
-                await answer_late(job)
+                await _answer_late(job)
             return await running
         finally:
             running.cancel()
@@ -331,9 +343,10 @@ class _LocalWorker(Generic[Q, J]):
         """Free the slot of a job whose handler has ended, and start the next."""
         started_s = self._running.pop(job, None)
         if started_s is not None:
-            self._average_s += SMOOTHING * (monotonic_s() - started_s - self._average_s)
+            self._durations.add_samples(job.task, [monotonic_s() - started_s])
             self._start_waiting()
             self._changed.set()
+            self._has_room.set()
 
     def _on_ended(self, alive: "asyncio.Future[Any]") -> None:
         job = self._alive.pop(alive)
@@ -411,7 +424,7 @@ class _ThreadWorker(_LocalWorker[Queue, _ThreadJob]):
         self.loop.call_soon_threadsafe(self._free_slot, job)
 
     def _wrap_claimed(self, claimed: c.Claimed) -> _ThreadJob:
-        job = _ThreadJob(self._queue, claimed, self._lease_ms, renew=True)
+        job = _ThreadJob(self._queue, claimed, self._scope.lease_ms, renew=True)
         job.worker = self
         return job
 
@@ -427,7 +440,7 @@ class _AsyncWorker(_LocalWorker[AsyncQueue, _AsyncJob]):
         self._free_slot(job)
 
     def _wrap_claimed(self, claimed: c.Claimed) -> _AsyncJob:
-        job = _AsyncJob(self._queue, claimed, self._lease_ms, renew=True)
+        job = _AsyncJob(self._queue, claimed, self._scope.lease_ms, renew=True)
         job.worker = self
         return job
 
@@ -445,3 +458,44 @@ def _choose_tasks(queue: BaseQueue, tasks: Iterable[TaskRef] | None) -> tuple[st
         found = unknown[0] if unknown else "empty"
         raise BadInput("tasks", found, needed=f"some of {', '.join(sorted(queue.tasks))}")
     return chosen
+
+
+async def _answer_late(job: Holding) -> None:
+    """Answer for a job of this process that runs past its limit, and tell its handler to stop."""
+    try:
+        ask = job._answer(Code.ERROR, error=limit_error(job.record))
+        assert isinstance(ask.asked, c.Answer)
+        joblog.ended(job.record, ask.asked, duration_ms=job.record.timeout_ms, trace_id=job.trace_id)
+        ask.read(await job._queue.session.connection.ask_async(ask.asked))
+    except (Refused, NotFound):
+        return  # its handler has answered meanwhile, or the claim was lost
+    job._lease.stop()
+
+
+@contextmanager
+def stopped_by_signals(stop: Callable[[], None]) -> Iterator[None]:
+    """Call `stop` on the first Ctrl-C or SIGTERM; the second one has its previous handler.
+
+    Python handles signals in the main thread; in other threads this does nothing.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    kept = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    # Ignored signals stay ignored: the parent process wants that.
+    ours = [number for number, old in kept.items() if old not in (None, signal.SIG_IGN)]
+
+    def restore() -> None:
+        for number in ours:
+            signal.signal(number, kept[number])
+
+    def handle(_number: int, _frame: Any) -> None:
+        restore()
+        stop()
+
+    for number in ours:
+        signal.signal(number, handle)
+    try:
+        yield
+    finally:
+        restore()

@@ -7,7 +7,6 @@ it had. It exits with its supervisor.
 
 import asyncio
 import importlib
-import json
 import logging
 import os
 import signal
@@ -23,20 +22,22 @@ from typing import Any
 from ...core import commands as c
 from ...core.errors import BadInput, HoldfastError, NotFound
 from ...core.job import Code, Job
+from ...engine import joblog
 from ...queue.addresses import shown_url
 from ...queue.aio import AsyncClaimedJob, AsyncQueue
 from ...queue.answers import trimmed
 from ...queue.base import BaseQueue
 from ...queue.connect import connect
-from ...queue.hooks import Hooks
+from ...queue.hooks import Hooks, Wait
 from ...queue.queue import ClaimedJob
-from ...queue.running import Await, as_error, guarded, job_of_task, run, run_async
+from ...queue.running import JobLogFilter, as_error, guarded, job_of_task, run, run_async
 from ...queue.task import Task
 from ...store.common.clock import monotonic_s, system_clock
 from ..files import project_files
-from ..logs import configure_executor
+from ..logs import configure
 from ..messages import (
     HEAD,
+    Begin,
     CancelJob,
     CommandReply,
     ExecutorMessage,
@@ -51,12 +52,11 @@ from ..messages import (
     SupervisorMessage,
     decode_supervisor_message,
 )
+from ..options import HANDLERS_NAME, SERVED_STORE
 from ..start_locks import StartLocks
-from .handler_contexts import HandlerContexts
-from .job_buffer import BufferedJob, JobBuffer, make_returned
-from .sender import LoopSender, Sender, exit_broken, exit_orphaned
-from .session import SupervisedSession
-from .stored_handlers import HANDLERS_NAME, SLOTS_VARIABLE, STORES_VARIABLE, StoredTask
+from .job_buffer import BufferedJob, JobBuffer, StoredTask, make_returned
+from .session import Sender, SupervisedSession, exit_broken, exit_orphaned
+from .stored_handlers import HandlerContexts
 
 log = logging.getLogger("holdfast")
 
@@ -64,14 +64,16 @@ log = logging.getLogger("holdfast")
 class RunningJob(ClaimedJob):
     """A job that runs in this executor. The supervisor has its lease and its record."""
 
-    queue_index = 0
+    # The position of its queue, and its number; see `RunJobs`.
+    queue_index = number = 0
     brings_record = False
 
 
 class AsyncRunningJob(AsyncClaimedJob):
     """A job of an `AsyncQueue` that runs in this executor."""
 
-    queue_index = 0
+    # The position of its queue, and its number; see `RunJobs`.
+    queue_index = number = 0
     brings_record = False
 
 
@@ -81,38 +83,37 @@ ExecutorJob = RunningJob | AsyncRunningJob
 class Executor:
     """The threads and the event loop of this process, and the socket to its supervisor."""
 
-    def __init__(self, sock: socket.socket, locks: StartLocks, names: Sequence[str], threads: int) -> None:
-        self._socket, self._locks, self._names, self._threads = sock, locks, names, threads
-        self._sender = Sender(sock)
+    def __init__(self, sock: socket.socket, locks: StartLocks, begin: Begin) -> None:
+        self._socket, self._locks, self._begin = sock, locks, begin
         # The jobs of functions and batches, and those of stored handlers. Each has threads of its own.
         self._buffer, self._handler_buffer = JobBuffer(), JobBuffer()
-        self._handler_slots = int(os.environ.get(SLOTS_VARIABLE) or 0)
         self._running: dict[tuple[int, int], ExecutorJob] = {}
         self._loop = asyncio.new_event_loop()
-        self._loop_sender = LoopSender(self._sender, self._loop)
+        self._sender = Sender(sock, self._loop)
         # The jobs that run on the event loop, or wait there to start.
         self._coroutines: dict[asyncio.Task[None], BufferedJob] = {}
         # The task of the last job that has started on the loop.
         self._last_task: Task[..., Any] | StoredTask | None = None
         # When the loop was asked to call back, and has not done so yet; 0: it has.
         self._loop_asked_s = 0.0
-        self._contexts = HandlerContexts(self._start_jobs, self._make_message)
+        # The contexts of stored handlers, if there are any.
+        self._contexts: HandlerContexts | None = None
 
     def run(self) -> None:
         """Send `Hello`, then run jobs until the supervisor sends `Stop` or ends."""
         threading.Thread(target=self._run_loop, name="loop", daemon=True).start()
         began_ms = system_clock()
         try:
-            self._queues = [find_queue(name) for name in self._names]
-            for queue_index, name in enumerate(self._names):
-                if name.startswith(HANDLERS_NAME):
-                    self._contexts.open(self._queues[queue_index], queue_index)
+            self._queues = [find_queue(name, self._begin.stores) for name in self._begin.names]
+            self._open_contexts()
             for queue in self._queues:
                 self._run_hooks(queue, Hooks.start)
         except Exception as error:
             self._sender.send([_failure(error, began_ms)])
             return
-        configure_executor()
+        # `dictConfig` disables existing loggers by default, and with them the log of failed jobs.
+        joblog.LOG.disabled = False
+        configure(self._begin.log, JobLogFilter())
         self._job_classes = [_job_class(queue) for queue in self._queues]
         self._sessions = [
             SupervisedSession(queue._make_store, self._sender.send, queue_index=queue_index)
@@ -120,13 +121,10 @@ class Executor:
         ]
         for queue, session in zip(self._queues, self._sessions, strict=True):
             queue._session = session  # type: ignore[assignment]
-        known = tuple(
-            self._contexts.describe(queue_index) or _describe_queue(queue)
-            for queue_index, queue in enumerate(self._queues)
-        )
+        known = tuple(self._describe(queue_index) for queue_index in range(len(self._queues)))
         self._sender.send([Hello(pid=os.getpid(), queues=known, files=project_files(began_ms))])
-        workers = self._make_threads(self._buffer, self._threads, "job")
-        workers += self._make_threads(self._handler_buffer, self._handler_slots, "handler")
+        workers = self._make_threads(self._buffer, self._begin.threads, "job")
+        workers += self._make_threads(self._handler_buffer, self._begin.handler_slots, "handler")
         for worker in workers:
             worker.start()
         self._read_messages()
@@ -135,10 +133,11 @@ class Executor:
         for worker in workers:
             worker.join()
         asyncio.run_coroutine_threadsafe(self._wait_for_coroutines(), self._loop).result()
-        self._contexts.close()
+        if self._contexts is not None:
+            self._contexts.close()
         self._stop_hooks()
 
-    def _run_hooks(self, queue: BaseQueue, run: Callable[[Hooks, Await], None]) -> None:
+    def _run_hooks(self, queue: BaseQueue, run: Callable[[Hooks, Wait], None]) -> None:
         """Run hooks while no supervisor answers: what they ask of the queue goes to the store."""
         if queue.hooks is not None:
             run(queue.hooks, self._run_awaitable)
@@ -153,6 +152,17 @@ class Executor:
                 self._run_hooks(queue, Hooks.stop)
             except Exception as error:
                 log.error("%s: a hook of on_stop failed", shown_url(queue.url), exc_info=trimmed(error))
+
+    def _open_contexts(self) -> None:
+        for queue_index, name in enumerate(self._begin.names):
+            if name.startswith(HANDLERS_NAME):
+                if self._contexts is None:
+                    self._contexts = HandlerContexts(self._begin, self._start_jobs, self._make_message)
+                self._contexts.open(self._queues[queue_index], queue_index)
+
+    def _describe(self, queue_index: int) -> QueueInfo:
+        stored = self._contexts.describe(queue_index) if self._contexts else None
+        return stored or _describe_queue(self._queues[queue_index])
 
     def _make_threads(self, buffer: JobBuffer, count: int, name: str) -> list[threading.Thread]:
         return [
@@ -186,14 +196,15 @@ class Executor:
         elif isinstance(message, CancelJob):
             if job := self._running.get((message.queue_index, message.job.id)):
                 job._lease.check_record(message.job)
-                self._contexts.cancel((message.queue_index, message.job.id))
+                if self._contexts is not None:
+                    self._contexts.cancel((message.queue_index, message.job.id))
         elif isinstance(message, Ping):
-            dropped = self._contexts.drop_taken(self._locks.is_taken)
+            dropped = self._contexts.drop_taken(self._locks.is_taken) if self._contexts else []
             self._sender.send([self._make_pong(), *([make_returned(dropped)] if dropped else [])])
 
     def _on_run_jobs(self, message: RunJobs) -> None:
         queue_index, numbered = message.queue_index, enumerate(message.jobs, message.first_number)
-        if stored := self._contexts.stored.get(queue_index):
+        if self._contexts and (stored := self._contexts.stored.get(queue_index)):
             self._handler_buffer.put(
                 [BufferedJob(one, queue_index, n, stored.task_of(one.job)) for n, one in numbered]
             )
@@ -223,6 +234,7 @@ class Executor:
         unsent: list[ExecutorMessage] = []
         while taken := buffer.take(wait=False) or self._wait_for_jobs(buffer, unsent):
             if isinstance(task := taken[0].task, StoredTask):
+                assert self._contexts is not None
                 # Before its handler is looked up, which may wait for the store.
                 self._send_all(unsent)
                 self._contexts.run(taken, unsent)
@@ -272,20 +284,18 @@ class Executor:
             if job is None:
                 exit_broken()
             outcome = as_error(error)
-        self._loop_sender.put(item.number, self._make_ended(job, outcome))
+        self._sender.put_on_loop(self._make_ended(job, outcome))
 
     def _start_on_loop(self, item: BufferedJob) -> ExecutorJob | None:
         """Lock a job, in the first step of its coroutine: one that starts before it may block the loop."""
         if not self._locks.try_lock(item.number):
-            self._loop_sender.put(item.number, make_returned([item]))
+            self._sender.put_on_loop(make_returned([item]))
             return None
         if item.task is not self._last_task:
             # It may hold the interpreter lock, and no thread could send the answers of jobs that have ended.
-            self._loop_sender.flush()
+            self._sender.flush()
             self._last_task = item.task
-        job = self._make_job(item)
-        self._loop_sender.put_start(_make_started(item, job))
-        return job
+        return self._make_job(item)
 
     def _make_pong(self) -> Pong:
         """Whether the loop has run since the last `Ping`; if not, which handler blocks it."""
@@ -310,17 +320,19 @@ class Executor:
     async def _wait_for_coroutines(self) -> None:
         while self._coroutines:
             await asyncio.wait(list(self._coroutines))
-        self._loop_sender.flush()
+        self._sender.flush()
 
     # Both
 
     def _start_jobs(self, items: Sequence[BufferedJob], unsent: list[ExecutorMessage]) -> list[ExecutorJob]:
-        """Lock jobs and send, after the unsent messages, that they start; returns those that may start."""
+        """Lock jobs, and send the unsent messages; returns those that may start."""
         jobs: list[ExecutorJob] = []
         for item in items:
             if self._locks.try_lock(item.number):
                 jobs.append(job := self._make_job(item))
-                unsent.append(_make_started(item, job))
+                # At once if the supervisor may have to end it: its handler may hold the interpreter lock.
+                if job.record.timeout_ms and (start := self._sender.take_start(item.number)):
+                    unsent.append(start)
             else:
                 unsent.append(make_returned([item]))
         if jobs:
@@ -332,9 +344,12 @@ class Executor:
         job: ExecutorJob = self._job_classes[queue_index](
             self._queues[queue_index], item.claimed, 1, renew=False
         )
-        job.queue_index = queue_index
-        job._lease.started_s = monotonic_s()
+        job.queue_index, job.number = queue_index, item.number
+        job._lease.started_s = now_s = monotonic_s()
         self._running[item.key] = job
+        self._sender.put_start(
+            JobStarted(job_id=job.id, number=item.number, started_s=now_s, queue_index=queue_index)
+        )
         return job
 
     def _make_ended(self, job: ExecutorJob, outcome: Any) -> JobEnded:
@@ -352,6 +367,7 @@ class Executor:
 
     def _make_message(self, job: ExecutorJob, answer: c.Answer | None, duration_s: float) -> JobEnded:
         record = job.record
+        self._sender.take_start(job.number)
         self._running.pop((job.queue_index, record.id), None)
         return JobEnded(
             job_id=record.id,
@@ -360,12 +376,6 @@ class Executor:
             answer=answer,
             queue_index=job.queue_index,
         )
-
-
-def _make_started(item: BufferedJob, job: ExecutorJob) -> JobStarted:
-    return JobStarted(
-        job_id=job.id, number=item.number, started_s=job._lease.started_s, queue_index=item.queue_index
-    )
 
 
 def _failure(error: Exception, began_ms: int) -> Hello:
@@ -398,11 +408,11 @@ def _needs_no_thread(task: Task[..., Any] | None) -> bool:
     return task is not None and task.handling.is_coroutine and not task.handling.batch
 
 
-def find_queue(name: str) -> BaseQueue:
+def find_queue(name: str, stores: Sequence[str] = ()) -> BaseQueue:
     """Import and return the queue named by `module:queue`; that of stored handlers has no module."""
     module_name, _, attribute = name.partition(":")
     if module_name == HANDLERS_NAME:
-        return connect(json.loads(os.environ[STORES_VARIABLE])[int(attribute)])
+        return connect(stores[int(attribute)])
     if sys.path[0] != str(Path.cwd()):
         sys.path.insert(0, str(Path.cwd()))
     found = importlib.import_module(module_name)
@@ -421,13 +431,29 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, _ignore)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGINT, signal.SIGTERM))
-    fd, locks_fd, threads = map(int, sys.argv[2:5])
+    fd, locks_fd = map(int, sys.argv[2:4])
     # Only this process has the socket: the supervisor learns of its death by the end of it.
     os.set_inheritable(fd, False)
     os.set_inheritable(locks_fd, False)
     sock = socket.socket(fileno=fd)
     os.register_at_fork(after_in_child=lambda: _let_go(sock))
-    Executor(sock, StartLocks(locks_fd), sys.argv[5:], threads).run()
+    # The worker has its options now. It may have started this process before.
+    begin = _read_begin(sock)
+    os.environ.pop(SERVED_STORE, None)
+    if begin.reload:
+        # Bytecode compiled within a second of a change would be taken for current.
+        os.environ["PYTHONDONTWRITEBYTECODE"], sys.dont_write_bytecode = "1", True
+    Executor(sock, StartLocks(locks_fd), begin).run()
+
+
+def _read_begin(sock: socket.socket) -> Begin:
+    """Wait until the supervisor has parsed its options. It sends no other message before `Hello`."""
+    with sock.makefile("rb") as stream:
+        if not (head := stream.read(HEAD.size)):
+            exit_orphaned()
+        begin = decode_supervisor_message(stream.read(HEAD.unpack(head)[0]))
+    assert isinstance(begin, Begin)
+    return begin
 
 
 def _ignore(_number: int, _frame: object) -> None:

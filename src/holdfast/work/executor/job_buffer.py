@@ -6,13 +6,22 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from ...core import commands as c
+from ...queue.definition import Handling
 from ...queue.task import Task
 from ...store.common.clock import monotonic_s
 from ..messages import JobsReturned
-from .stored_handlers import StoredTask
 
 # How long a batch that is not full waits for more jobs.
 BATCH_WAIT_S = 0.005
+
+
+class StoredTask:
+    """A tenant's task with a handler in the store: its jobs run in batches."""
+
+    def __init__(self, batch: int) -> None:
+        self.handling = Handling(batch=batch)
+        # How many jobs one request takes, 0: each has its own; and what the supervisor knows of that.
+        self.request_size = self.reported_size = 0
 
 
 class BufferedJob(NamedTuple):

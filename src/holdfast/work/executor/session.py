@@ -1,15 +1,16 @@
-"""A queue's session inside an executor: commands of handlers go to the supervisor, which commits them.
-
-It has the interface of `queue.base.QueueSession` and of its connection, so that the verbs of a queue need not
-know where they run. Queries, and commands in a transaction of the handler, go to the store directly.
-"""
+"""What an executor sends to its supervisor: how jobs start and end, and the commands of their handlers."""
 
 import asyncio
 import os
 import random
+import socket
 import threading
+import time
+import traceback
+from collections import deque
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from ...core import commands as c
 from ...core.queries import Query
@@ -21,15 +22,117 @@ from ...queue.base import Maker
 from ...queue.lease import Lease, Renewer
 from ...queue.timers import TimerThread
 from ...store.common.clock import monotonic_s
-from ..messages import CommandReply, CommandRequest, check_fields, read_reply
+from ..messages import (
+    CommandReply,
+    CommandRequest,
+    ExecutorMessage,
+    JobStarted,
+    check_fields,
+    encode_frame,
+    read_reply,
+)
 
 if TYPE_CHECKING:
     from ...engine.engine import AnyEngine
 
+# How long the start of a job is held back, and messages of the event loop at most.
+LATE_S = 0.1
+
+
+class Sender:
+    """Sends messages to the supervisor. Thread-safe.
+
+    Starts are sent late, by a thread: most jobs end before that, and then their start is not sent at all. The
+    lock of a job tells that it has started, also if this process cannot (`start_locks`). Messages of the
+    event loop are sent once in each of its iterations, or by the thread if a handler blocks the loop.
+    """
+
+    def __init__(self, sock: socket.socket, loop: asyncio.AbstractEventLoop) -> None:
+        self._send, self._loop = sock.sendall, loop
+        self._lock = threading.Lock()
+        # The starts by number, and the messages of the loop.
+        self._starts: dict[int, JobStarted] = {}
+        self._of_loop: deque[ExecutorMessage] = deque()
+        self._flush_lock = threading.Lock()
+        self._is_scheduled = False
+        self._has_messages = threading.Event()
+        threading.Thread(target=self._send_late, name="sender", daemon=True).start()
+
+    def send(self, messages: Sequence[ExecutorMessage]) -> None:
+        """Send messages in order. Once this returns, the supervisor gets them even if this process dies."""
+        data = encode_frame(messages)
+        with self._lock:
+            try:
+                self._send(data)
+            except OSError:
+                exit_orphaned()
+
+    def put_start(self, message: JobStarted) -> None:
+        """Send that a job has started, unless it ends soon."""
+        self._starts[message.number] = message
+        if not self._has_messages.is_set():
+            self._has_messages.set()
+
+    def take_start(self, number: int) -> JobStarted | None:
+        """Remove and return the start of a job, if it was not sent yet."""
+        return self._starts.pop(number, None)
+
+    def put_on_loop(self, message: ExecutorMessage) -> None:
+        """Send a message of the event loop, with all others of this iteration."""
+        self._of_loop.append(message)
+        if not self._is_scheduled:
+            self._is_scheduled = True
+            self._loop.call_soon(self._send_scheduled)
+        if not self._has_messages.is_set():
+            self._has_messages.set()
+
+    def _send_scheduled(self) -> None:
+        self._is_scheduled = False
+        self.flush()
+
+    def _send_late(self) -> None:
+        while True:
+            self._has_messages.wait()
+            time.sleep(LATE_S)
+            # Before sending: what is put from now on sets it again.
+            self._has_messages.clear()
+            self.flush(self._starts)
+
+    def flush(self, starts: dict[int, JobStarted] | None = None) -> None:
+        """Send the messages of the loop; once this returns, also those that the thread has taken."""
+        try:
+            with self._flush_lock:
+                messages: list[ExecutorMessage] = []
+                # Others may put or drop some meanwhile: single operations are atomic.
+                while starts:
+                    with suppress(KeyError):
+                        messages.append(starts.popitem()[1])
+                while self._of_loop:
+                    messages.append(self._of_loop.popleft())
+                if messages:
+                    self.send(messages)
+        except BaseException:
+            exit_broken()
+
+
+def exit_orphaned() -> NoReturn:
+    """Exit at once: the supervisor has ended, and no process renews the leases of the jobs that run here."""
+    os._exit(1)
+
+
+def exit_broken() -> NoReturn:
+    """Exit with the traceback of an error that is ours: otherwise jobs would run here without an end."""
+    try:
+        traceback.print_exc()
+    finally:
+        os._exit(1)
+
 
 class SupervisedSession(Submitter):
-    """The session of one queue in an executor, and its connection in one.
+    """The session of one queue in an executor, and its connection: the supervisor commits its commands.
 
+    It has the interface of `queue.base.QueueSession` and of its connection, so that the verbs of a queue need
+    not know where they run. Queries, and commands in a transaction of the handler, go to the store directly.
     A handler may be interrupted while it waits: jobs that were claimed for it are then released.
     """
 

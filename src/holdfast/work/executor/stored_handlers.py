@@ -1,12 +1,10 @@
-"""Runs jobs of handlers that are kept in a store, in the threads of an executor.
+"""Runs jobs of handlers that are kept in a store, in batches, in the threads of an executor.
 
 a batch of one (tenant, task) ──▶ find its handler ──▶ runner ──▶ JobStarted, JobEnded for each job
                                       │ none                         │
                                       └── run again later            └── new jobs are committed first
 """
 
-import json
-import os
 import sys
 import threading
 from collections.abc import Callable, Sequence
@@ -21,17 +19,16 @@ from ...engine import joblog
 from ...queue import tracing
 from ...queue.definition import Handling
 from ...queue.queue import ClaimedJob, Queue
+from ...queue.running import as_error
+from ..messages import Begin, ExecutorMessage, JobEnded, QueueInfo, RequestSize
 from ..runners.records import CANCELLED, DEFAULT_OPTIONS, HandlerJob, RunEvents, RunResult
+from .job_buffer import BufferedJob, StoredTask, make_returned
 
 if TYPE_CHECKING:
     from ..runners.runner import HandlerRunner
 
-# The name by which a supervisor asks for the handlers of its first store, @handlers:0, and so on; and the
-# variables that say which stores these are, as JSON, where the settings of runners are, their default of
-# `private_hosts`, and how many jobs run at once.
-HANDLERS_NAME = "@handlers"
-STORES_VARIABLE, RUNNERS_VARIABLE = "HOLDFAST_HANDLERS_STORES", "HOLDFAST_HANDLERS_RUNNERS"
-PRIVATE_VARIABLE, SLOTS_VARIABLE = "HOLDFAST_HANDLERS_PRIVATE_HOSTS", "HOLDFAST_HANDLERS_SLOTS"
+# How often contexts are closed that were not used for long.
+SWEEP_S = 5.0
 # When a job is tried again whose handler was deleted after its claim.
 NO_HANDLER_DELAY_MS = 1_000
 NO_HANDLER = "there is no handler for this task"
@@ -43,34 +40,15 @@ StartJob = Callable[[Key], ClaimedJob | None]
 EndJob = Callable[[Key, c.Answer | None, float], None]
 
 
-class StoredTask:
-    """A tenant's task with a handler in the store: its jobs run in batches."""
-
-    def __init__(self) -> None:
-        self.handling = Handling(batch=DEFAULT_OPTIONS.batch_size)
-        # How many jobs one request takes, 0: each has its own; and what the supervisor knows of that.
-        self.request_size = self.reported_size = 0
-
-
-def handler_variables(stores: Sequence[str], runners: str, private_hosts: bool, slots: int) -> dict[str, str]:
-    """The variables by which a supervisor tells its executors of stored handlers."""
-    return {
-        STORES_VARIABLE: json.dumps(stores),
-        RUNNERS_VARIABLE: runners,
-        PRIVATE_VARIABLE: "1" if private_hosts else "",
-        SLOTS_VARIABLE: str(slots),
-    }
-
-
-def open_runner() -> "HandlerRunner":
+def _open_runner(begin: Begin) -> "HandlerRunner":
     """The runner of this process, with the settings that its supervisor has named."""
     # Imported here, as most executors run no stored handlers.
     from ..runners.isolation import find_isolation
     from ..runners.runner import HandlerRunner
     from ..runners.settings import read_settings
 
-    path, private_hosts = os.environ.get(RUNNERS_VARIABLE, ""), bool(os.environ.get(PRIVATE_VARIABLE))
-    return HandlerRunner(find_isolation(read_settings(path, private_hosts=private_hosts)))
+    settings = read_settings(begin.runners, private_hosts=begin.private_hosts)
+    return HandlerRunner(find_isolation(settings))
 
 
 class StoredHandlers:
@@ -87,7 +65,7 @@ class StoredHandlers:
     def task_of(self, job: Job) -> StoredTask:
         """What the jobs of a tenant's task are grouped by."""
         with self._lock:
-            return self._tasks.setdefault((job.tenant, job.task), StoredTask())
+            return self._tasks.setdefault((job.tenant, job.task), StoredTask(DEFAULT_OPTIONS.batch_size))
 
     def run(self, jobs: Sequence[c.Claimed], start: StartJob, end: EndJob) -> None:
         """Run jobs of one tenant's task; each that starts ends, without an answer if it lost its claim."""
@@ -146,7 +124,7 @@ class StoredHandlers:
             elif known is None or found.id != known.id:
                 self._known[pair] = known = found
                 size = self._runner.batch_size(found)
-                task = self._tasks.setdefault(pair, StoredTask())
+                task = self._tasks.setdefault(pair, StoredTask(DEFAULT_OPTIONS.batch_size))
                 task.handling, task.request_size = Handling(batch=size), self._runner.request_size(found)
         return None if found is None else known
 
@@ -201,3 +179,121 @@ def _conclude(claimed: ClaimedJob, code: Code, fields: dict[str, Any], wall_ms: 
     if claimed.span is not None:
         claimed.span.end_answered(claimed.record, asked, None)
     return asked
+
+
+class HandlerContexts:
+    """The stored handlers of an executor, one for each store, and the one runner of all of them."""
+
+    def __init__(
+        self,
+        begin: Begin,
+        start_jobs: Callable[[list[BufferedJob], list[ExecutorMessage]], Sequence[Any]],
+        make_message: Callable[[Any, c.Answer | None, float], JobEnded],
+    ) -> None:
+        self._begin, self._start_jobs, self._make_message = begin, start_jobs, make_message
+        self._runner: HandlerRunner | None = None
+        self.stored: dict[int, StoredHandlers] = {}
+        # The jobs of each batch that runs now and that have not started.
+        self._unstarted: list[dict[Key, BufferedJob]] = []
+        self._stopping = threading.Event()
+
+    def open(self, queue: Any, queue_index: int) -> None:
+        """Run the handlers of a store."""
+        if self._runner is None:
+            self._runner = _open_runner(self._begin)
+            threading.Thread(target=self._sweep, name="contexts", daemon=True).start()
+        self.stored[queue_index] = StoredHandlers(queue, queue_index, self._runner)
+
+    def describe(self, queue_index: int) -> QueueInfo | None:
+        """What the supervisor learns about stored handlers; None of another queue."""
+        if queue_index not in self.stored:
+            return None
+        assert self._runner is not None
+        text = f"{', '.join(self._runner.languages)}; {self._runner.description}"
+        return QueueInfo(url=self.stored[queue_index].url, handlers=True, isolation=text)
+
+    def run(self, taken: Sequence[BufferedJob], unsent: list[ExecutorMessage]) -> None:
+        """Run jobs of one tenant's task. Messages that need not be sent at once are left in `unsent`."""
+        unstarted: dict[Key, BufferedJob] = {}
+        for item in taken:
+            if item.key in unstarted:
+                # The supervisor has taken it back, and delivered it again.
+                unsent.append(make_returned([unstarted.pop(item.key)]))
+            unstarted[item.key] = item
+        running: dict[Key, ClaimedJob] = {}
+        self._unstarted.append(unstarted)
+
+        def start(key: Key) -> ClaimedJob | None:
+            item = unstarted.pop(key, None)
+            if item is None:
+                # `drop_taken` has dropped it.
+                return None
+            unsent.extend(_new_size(item))
+            started = self._start_jobs([item], unsent)
+            if not started:
+                return None
+            running[key] = started[0]
+            return running[key]
+
+        def end(key: Key, answer: c.Answer | None, duration_s: float) -> None:
+            unsent.append(self._make_message(running.pop(key), answer, duration_s))
+
+        try:
+            self.stored[taken[0].queue_index].run([item.claimed for item in unstarted.values()], start, end)
+        except Exception as error:
+            # Of the store, or ours: started jobs get it, the others are returned.
+            _end_running(running, end, error)
+            unsent.append(make_returned(unstarted.values()))
+        finally:
+            self._unstarted.remove(unstarted)
+
+    def drop_taken(self, is_taken: Callable[[int], bool]) -> list[BufferedJob]:
+        """Remove and return the jobs of batches that the supervisor has taken back. In any thread.
+
+        They wait behind a job of the same task. Until they are dropped, the supervisor sends no other jobs.
+        """
+        dropped = []
+        for unstarted in list(self._unstarted):
+            for key, item in list(unstarted.items()):
+                if is_taken(item.number) and unstarted.pop(key, None) is not None:
+                    dropped.append(item)
+        return dropped
+
+    def cancel(self, key: Key) -> None:
+        """End a job that runs in a context."""
+        if self._runner is not None and key[0] in self.stored:
+            self._runner.cancel(key)
+
+    def _sweep(self) -> None:
+        assert self._runner is not None
+        while not self._stopping.wait(SWEEP_S):
+            self._runner.close_idle()
+
+    def close(self) -> None:
+        """End all contexts."""
+        self._stopping.set()
+        if self._runner is not None:
+            self._runner.close()
+
+
+def _end_running(
+    running: dict[Key, ClaimedJob], end: Callable[[Key, c.Answer | None, float], None], error: Exception
+) -> None:
+    """End jobs that have started with an error."""
+    for key, job in list(running.items()):
+        try:
+            ask = job._conclude(as_error(error))
+        except HoldfastError:
+            ask = None
+        answer: Any = None if ask is None else ask.asked
+        end(key, answer, 0.0)
+
+
+def _new_size(item: BufferedJob) -> list[ExecutorMessage]:
+    """A message about the size of requests of a job's handler, if the supervisor does not know it yet."""
+    job, task = item.claimed.job, item.task
+    assert isinstance(task, StoredTask)
+    if task.request_size == task.reported_size:
+        return []
+    task.reported_size = task.request_size
+    return [RequestSize(tenant=job.tenant, task=job.task, size=task.request_size)]

@@ -1,4 +1,4 @@
-"""The dispatcher of one claim loop: gives jobs of one queue and execution mode to the executors."""
+"""The dispatcher of one claim loop of a supervisor: gives jobs to its executors."""
 
 from collections.abc import Awaitable, Callable, Sequence
 
@@ -7,16 +7,16 @@ from ...core.errors import HoldfastError, Unavailable
 from ...core.job import Job
 from ...store.common.clock import system_clock
 from ...store.contract import Pick
-from .answer_writer import AnswerWriter
-from .capacity import Capacity
-from .execution_modes import ExecutionMode
+from ..capacity import Capacity, ExecutionMode
+from ..claim_loop import Dispatcher
+from .commits import AnswerWriter
 from .executor_handle import HeldJob, make_held_jobs
 from .executor_pool import ExecutorPool
 from .sources import JobSource
 from .suspects import RELEASE_DELAY_MS, Suspects
 
 
-class ModeDispatcher:
+class ModeDispatcher(Dispatcher):
     """Gives claimed jobs to the executors of a worker."""
 
     def __init__(

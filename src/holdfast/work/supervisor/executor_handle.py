@@ -7,7 +7,8 @@ import signal
 import subprocess
 import sys
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
 from pathlib import Path
 from typing import NamedTuple
 
@@ -18,10 +19,9 @@ from ...core import commands as c
 from ...core.job import Job
 from ...core.worker import Blocker
 from ...store.common.clock import monotonic_s
+from ..capacity import Capacity, ExecutionMode, TaskDurations, executor_capacity
 from ..messages import JobEnded, JobStarted, Message, Ping, Pong, RunJobs, encode_frame
 from ..start_locks import SharedStartLocks
-from .capacity import Capacity, TaskDurations, executor_capacity
-from .execution_modes import ExecutionMode
 
 # The index of a job's queue, and the job's id.
 Key = tuple[int, int]
@@ -32,6 +32,9 @@ BACKLOG, PAUSE_S = 100, 0.002
 MAX_WAIT_S = 0.7
 # How often an executor with jobs is pinged, and after how long a blocked one is logged.
 PING_S, BLOCKED_S = 0.5, 1.0
+
+# In how many parts at least each executor's share of claimed jobs is given to it.
+SHARES = 8
 
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
@@ -413,13 +416,17 @@ def deliver_jobs(
     capacities = {mode: {one: one.capacity(mode) for one in executors} for mode in modes}
     shares: dict[ExecutorHandle, list[HeldJob]] = {one: [] for one in executors}
     rest: list[HeldJob] = []
-    for group in _group_by_request(jobs, executors[0]._durations):
+    # How many short jobs of a task go to one executor together: each choice costs time.
+    most = 1 if only_fitting else len(jobs) // (SHARES * len(executors))
+    durations = executors[0]._durations
+    groups = _group_by_request(jobs, durations) if durations.request_sizes else _runs(jobs, most, durations)
+    for group in groups:
         task, left = group[0].job.task, capacities[group[0].mode]
         executor = max(executors, key=lambda one: (left[one].fits(task), -len(shares[one])))
         if only_fitting and not left[executor].fits(task):
             rest += group
             continue
-        left[executor].reserve(task)
+        left[executor].reserve(task, 1 if durations.request_sizes else len(group))
         shares[executor] += group
     for executor, share in shares.items():
         if share:
@@ -427,10 +434,16 @@ def deliver_jobs(
     return rest
 
 
+def _runs(jobs: Sequence[HeldJob], most: int, durations: TaskDurations) -> Iterator[list[HeldJob]]:
+    """Jobs in order: of one execution mode and short task up to `most` together, others one by one."""
+    for (task, _), run in groupby(jobs, key=lambda held: (held.job.task, held.mode)):
+        same, size = list(run), 1 if durations.is_slow(task) else max(most, 1)
+        for first in range(0, len(same), size):
+            yield same[first : first + size]
+
+
 def _group_by_request(jobs: Sequence[HeldJob], durations: TaskDurations) -> list[list[HeldJob]]:
     """Jobs one by one, in order; of those that are sent in requests, as many as one takes together."""
-    if not durations.request_sizes:
-        return [[held] for held in jobs]
     groups: list[list[HeldJob]] = []
     unfilled: dict[tuple[str, str], list[HeldJob]] = {}
     for held in jobs:

@@ -3,19 +3,19 @@
 import asyncio
 import os
 import signal
-import socket
 import subprocess
-import sys
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, cast
 
 from ...core.counting import counted
 from ...core.errors import AppError
 from ...core.job import Job
 from ...store.common.clock import monotonic_s
+from ..capacity import Capacity, ExecutionMode, TaskDurations, total_capacity
 from ..messages import (
     CommandRequest,
     ExecutorMessage,
+    FrameReader,
     Hello,
     JobEnded,
     JobsReturned,
@@ -24,12 +24,12 @@ from ..messages import (
     Pong,
     RequestSize,
     Stop,
+    begin_of,
+    encode_frame,
 )
-from ..start_locks import SharedStartLocks
-from .capacity import Capacity, TaskDurations, total_capacity
-from .execution_modes import ExecutionMode
+from ..options import WorkerOptions
 from .executor_handle import ExecutorEvents, ExecutorHandle, HeldJob, Key, deliver_jobs, exit_text
-from .executor_protocol import ExecutorProtocol
+from .executor_process import take_process
 
 # The delay before starting an executor again that failed to start; it doubles up to a minute.
 RESTART_S = 0.5
@@ -40,20 +40,7 @@ EXIT_WAIT_S = 5.0
 STOP_WAIT_S = 1.0
 
 
-# The program of an executor. Before the imports, which may take long, it has the kernel kill it when the
-# supervisor ends (PR_SET_PDEATHSIG is 1), and checks that this has not happened yet.
-EXECUTOR_PROGRAM = """
-import os, signal, sys
-if sys.platform == "linux":
-    import ctypes
-    ctypes.CDLL(None).prctl(1, signal.SIGKILL)
-if os.getppid() != int(sys.argv[1]):
-    sys.exit(1)
-from holdfast.work.executor.executor import main
-main()
-"""
-
-
+READ_BYTES = 1 << 16
 # Signals from outside, of the kernel's out-of-memory killer too. Others are crashes of the application.
 KILLS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
@@ -67,30 +54,83 @@ class StartResult(NamedTuple):
     was_killed: bool = False
 
 
+class ExecutorProtocol(asyncio.Protocol):
+    """Receives `hello` (None if the executor ended before it), then messages until the socket closes."""
+
+    def __init__(self) -> None:
+        self.hello: asyncio.Future[Hello | None] = asyncio.get_running_loop().create_future()
+        self.transport: asyncio.Transport | None = None
+        self._frames = FrameReader()
+        self._early: list[ExecutorMessage] = []
+        self._on_messages: Callable[[Sequence[ExecutorMessage]], None] = self._early.extend
+        self._on_closed: Callable[[], None] | None = None
+        self._is_closed = False
+
+    def listen(
+        self, on_messages: Callable[[Sequence[ExecutorMessage]], None], on_closed: Callable[[], None]
+    ) -> None:
+        """Set the callbacks for messages and for the end; those that came before are passed on now."""
+        self._on_messages, self._on_closed = on_messages, on_closed
+        if self._early:
+            on_messages(self._early)
+        if self._is_closed:
+            on_closed()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Keep the transport."""
+        self.transport = cast(asyncio.Transport, transport)
+
+    def data_received(self, data: bytes) -> None:
+        """Decode bytes, and pass on the messages that are complete."""
+        messages = self._frames.feed(data)
+        if messages and not self.hello.done():
+            first = messages.pop(0)
+            self.hello.set_result(first if isinstance(first, Hello) else None)
+        if messages:
+            self._on_messages(messages)
+
+    def _read_rest(self) -> None:
+        """Read what the executor sent before it ended: a failed send closes the transport before that."""
+        assert self.transport is not None
+        fd = self.transport.get_extra_info("socket").fileno()
+        try:
+            while data := os.read(fd, READ_BYTES):
+                self.data_received(data)
+        except OSError:
+            pass
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The executor has ended."""
+        self._is_closed = True
+        try:
+            self._read_rest()
+        finally:
+            # Also after a frame that cannot be decoded.
+            if not self.hello.done():
+                self.hello.set_result(None)
+            if self._on_closed is not None:
+                self._on_closed()
+
+
 class ExecutorPool:
     """All executors of a supervisor."""
 
     def __init__(
         self,
-        names: Sequence[str],
-        threads: int,
+        options: WorkerOptions,
         log: Callable[[str], None],
         on_events: Callable[[ExecutorHandle, ExecutorEvents], None],
         on_request: Callable[[ExecutorHandle, CommandRequest], None],
         on_lost: Callable[[ExecutorHandle], None],
         on_ready: Callable[[], None],
-        variables: Mapping[str, str] | None = None,
-        handler_slots: int = 0,
     ) -> None:
-        self._names, self._threads, self._log = names, threads, log
-        self._handler_slots = handler_slots
+        self._options, self._log = options, log
         self._on_events, self._on_request, self._on_lost, self._on_ready = (
             on_events,
             on_request,
             on_lost,
             on_ready,
         )
-        self._variables = os.environ | (variables or {})
         self._executors: list[ExecutorHandle] = []
         self.durations = TaskDurations()
         self._running: set[asyncio.Task[Any]] = set()
@@ -114,18 +154,21 @@ class ExecutorPool:
         hellos = await asyncio.gather(*(self._start_with_retries(is_first=True) for _ in range(count)))
         for hello in hellos:
             if hello.error:
-                raise AppError(" ".join(self._names), hello.error, trace=hello.trace)
+                raise AppError(" ".join(self._options.executor_names), hello.error, trace=hello.trace)
         return hellos[0]
 
     async def _start_one(self, *, is_isolated: bool = False) -> StartResult:
         """Start an executor."""
         try:
-            process, ours, locks = self._spawn()
+            started = take_process()
         except OSError as error:
             return StartResult(None, self._set_error(Hello(pid=0, error=f"no process: {error.strerror}")))
-        _, protocol = await asyncio.get_running_loop().create_unix_connection(ExecutorProtocol, sock=ours)
+        process, locks = started.process, started.locks
+        loop = asyncio.get_running_loop()
+        _, protocol = await loop.create_unix_connection(ExecutorProtocol, sock=started.socket)
         assert protocol.transport is not None
         _close_when_ended(process, protocol.transport)
+        protocol.transport.write(encode_frame(begin_of(self._options)))
         self._importing.add(process)
         hello = await protocol.hello
         self._importing.discard(process)
@@ -138,7 +181,7 @@ class ExecutorPool:
             was_killed = hello is None and -process.returncode in KILLS
             hello = self._set_error(hello or Hello(pid=process.pid, error=text))
             return StartResult(None, hello, was_killed=was_killed)
-        threads = max(self._threads, self._handler_slots)
+        threads = max(self._options.threads, self._options.slots_for_handlers)
         executor = ExecutorHandle(process, threads, self.durations, locks)
         executor.attach(protocol.transport)
         self.error = ""
@@ -150,28 +193,6 @@ class ExecutorPool:
         )
         self._on_ready()
         return StartResult(executor, hello)
-
-    def _spawn(self) -> tuple[subprocess.Popen[bytes], socket.socket, SharedStartLocks]:
-        """Start a process; returns it, our end of its socket, and the locks that it shares."""
-        locks = SharedStartLocks()
-        ours, theirs = socket.socketpair()
-        fds = [theirs.fileno(), locks.executor_fd]
-        arguments = [str(os.getpid()), *map(str, fds), str(self._threads), *self._names]
-        # Blocked until the executor handles them: Ctrl-C reaches it too, at any moment of its start.
-        mask = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM))
-        with theirs:
-            try:
-                # Always from this thread: the kernel kills the child when the thread that started it ends.
-                process = subprocess.Popen(
-                    [sys.executable, "-c", EXECUTOR_PROGRAM, *arguments], pass_fds=fds, env=self._variables
-                )
-            except OSError:
-                ours.close()
-                locks.close()
-                raise
-            finally:
-                signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-        return process, ours, locks
 
     def _set_error(self, hello: Hello) -> Hello:
         self.error = hello.error

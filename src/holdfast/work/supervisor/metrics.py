@@ -7,7 +7,7 @@ from ...core.job import Job
 from ...engine import joblog
 from ...engine.connection import Connection
 from ...engine.metrics import OTHERS, SECONDS, TASKS, CommitMeter, Family, Histogram, render
-from .capacity import TaskDurations
+from ..capacity import TaskDurations
 
 # Serves what a function renders to clients that may read a connection's store.
 Listen = Callable[[Connection, Callable[[], bytes]], Awaitable[None]]

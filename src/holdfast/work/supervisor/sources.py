@@ -15,10 +15,9 @@ from ...engine.connection import Connection
 from ...engine.makers import open_connection
 from ...queue.connect import is_shared, journaled, shown_url, store_file, store_maker
 from ...queue.publishing import Declared, declared_name
-from ..executor.stored_handlers import HANDLERS_NAME
+from ..capacity import ExecutionMode, choose_modes, handlers_mode
 from ..messages import QueueInfo
 from ..options import WorkerOptions
-from .execution_modes import ExecutionMode, choose_modes, handlers_mode
 
 NO_TASKS = "there are no tasks; import your task modules in the module that the worker is given"
 ALL_TENANTS = "*"
@@ -90,7 +89,7 @@ class JobSources:
                 chosen_tenants(options.tenants, ALL_TENANTS if queue.handlers else queue.tenant),
                 self._open(queue.url if queue.handlers or not options.stores else options.stores[0]),
             )
-            for queue_index, (name, queue) in enumerate(zip(executor_names(options), queues, strict=True))
+            for queue_index, (name, queue) in enumerate(zip(options.executor_names, queues, strict=True))
         ]
         self.choose(queues)
 
@@ -193,9 +192,3 @@ def chosen_tenants(asked: tuple[str, ...], own: str) -> tuple[str, ...] | None:
     """The tenants to claim for: those that were named, else the queue's own; None: all."""
     chosen = tuple(dict.fromkeys(asked)) or (own,)
     return None if ALL_TENANTS in chosen else chosen
-
-
-def executor_names(options: WorkerOptions) -> tuple[str, ...]:
-    """The queues that executors open, by name; those of stored handlers are the last."""
-    stored = [f"{HANDLERS_NAME}:{at}" for at in range(len(options.stores))] if options.handlers else []
-    return (*options.names, *stored)

@@ -23,53 +23,33 @@ from ...core.counting import counted
 from ...core.errors import AppError, BadInput, HoldfastError, SchemaMismatch
 from ...core.job import Code, Job
 from ...engine import joblog
+from ...queue.answers import limit_error, limit_s
 from ...store.common.clock import monotonic_s, system_clock
 from ...store.common.interrupts import import_all
-from ..executor.stored_handlers import handler_variables
+from ..capacity import ExecutionMode
+from ..claim_loop import CLAIM_WAIT_S, HEALTH_WAIT_S, ClaimLoop, ClaimScope
 from ..health import Health
 from ..logs import TRUSTED_ONLY, WORKER
 from ..messages import CommandRequest, Hello, make_reply
 from ..options import WorkerOptions
+from ..ordering import WarmPairs, WarmTasks
 from ..scheduler import SchedulerSettings, make_scheduler
-from ..timeouts import limit_error, limit_s
-from . import watches
-from .answer_writer import AnswerWriter
-from .claim_loop import CLAIM_WAIT_S, HEALTH_WAIT_S, ClaimLoop, ClaimScope
+from .commits import AnswerWriter, Leases
 from .dispatcher import ModeDispatcher, is_empty
-from .execution_modes import ExecutionMode
+from .executor_checks import GRACE_S, ExecutorChecks, check_memory_limit
 from .executor_handle import ExecutorEvents, ExecutorHandle, HeldJob
 from .executor_pool import ExecutorPool
-from .leases import Leases
-from .memory_limits import MemoryLimits, check_memory_limit
 from .metrics import Listen, WorkerMetrics
-from .rebalancer import Rebalancer
 from .registry import Registry, new_worker
-from .scaling import Scaling
-from .sources import JobSource, JobSources, executor_names
+from .sources import JobSource, JobSources
 from .suspects import RELEASE_DELAY_MS, Suspects
-from .warm_tasks import WarmPairs, WarmTasks
 
 # What is needed to open a store.
 OF_STORES = ("holdfast.engine.store_connection", "holdfast.engine.transaction", "holdfast.engine.queries")
-# How long the other jobs of an executor may go on after one has exceeded its time limit.
-GRACE_S = 10.0
 # How long to wait for killed executors to end.
 KILL_WAIT_S = 5.0
 # The least number of isolated executors: one for each half of a group of suspects.
 MIN_ISOLATED = 2
-
-
-def _executor_variables(options: WorkerOptions) -> dict[str, str]:
-    """The environment variables that pass options to executors."""
-    variables = options.log.variables()
-    if options.reload:
-        # Bytecode compiled within a second of a change would be taken for current.
-        variables["PYTHONDONTWRITEBYTECODE"] = "1"
-    if options.handlers:
-        variables |= handler_variables(
-            options.stores, options.runners, options.private_hosts, options.handler_slots
-        )
-    return variables
 
 
 class Supervisor:
@@ -85,15 +65,12 @@ class Supervisor:
         # Fail early if the scheduler's name is unknown.
         self._make_scheduler()
         self._pool = ExecutorPool(
-            executor_names(options),
-            options.threads,
+            options,
             log,
             on_events=self._on_events,
             on_request=self._on_request,
             on_lost=self._on_executor_lost,
             on_ready=self._wake_claim_loops,
-            variables=_executor_variables(options),
-            handler_slots=options.handler_slots if options.handlers else 0,
         )
         self._writer = AnswerWriter(log)
         self._metrics = WorkerMetrics(listen, self._pool.durations, self._counts) if listen else None
@@ -110,7 +87,9 @@ class Supervisor:
         self._claims_over = asyncio.Event()
         self._signals = 0
         self._capacity_events: list[asyncio.Event] = []
-        self._reloader = watches.Reloader(self._pool, log)
+        self._checks = ExecutorChecks(
+            self._pool, self._suspects, options, log, self._count_waiting, self._health
+        )
         self._warm_pairs: WarmPairs = OrderedDict()
         self._worker = new_worker(
             processes=options.processes,
@@ -197,7 +176,7 @@ class Supervisor:
         if self._metrics is not None:
             await self._metrics.start(self._sources.connections)
         self._pool.on_hello, self._pool.on_returned = self._on_hello, self._on_returned
-        self._reloader.files.add(hello.files)
+        self._checks.files.add(hello.files)
         self._registry = Registry(self._sources, self._worker, self._log, self._on_asked)
         if not await self._registry.register(wait_s=options.wait_s, stopping=self._stopping):
             return False
@@ -219,23 +198,12 @@ class Supervisor:
             Leases(pool, self._suspects, self.sources.of(connection), options.lease_ms, self._log)
             for connection in self.sources.connections
         ]
-        rebalancer = Rebalancer(pool, self._suspects, self._on_returned, self._log)
         works = [
             *(one.keep_renewing() for one in leases),
             *(one.watch_running() for one in leases),
-            rebalancer.run(),
-            self._registry.keep_updated(lambda: self._counts() | {"blocked": rebalancer.blockers()}),
+            self._checks.run(),
+            self._registry.keep_updated(lambda: self._counts() | {"blocked": self._checks.blockers()}),
         ]
-        if options.most_processes > options.processes:
-            bounds = {"least": options.processes, "most": options.most_processes}
-            works.append(Scaling(pool, **bounds, idle_s=options.shrink_s).run(self._count_waiting))
-        if options.memory_limit or options.max_growth:
-            sizes = {"limit": options.memory_limit, "growth": options.max_growth}
-            works.append(MemoryLimits(pool, self._log, **sizes, grace_s=GRACE_S).run())
-        if options.health_file:
-            works.append(watches.write_health(options.health_file, self._health, self._log))
-        if options.reload:
-            works.append(self._reloader.watch())
         if options.burst_s:
             works.append(self._stop_after(options.burst_s))
         return works
@@ -250,7 +218,7 @@ class Supervisor:
 
     def _on_hello(self, hello: Hello) -> None:
         """Choose the tasks again: a new executor may know others than the last."""
-        self._reloader.files.add(hello.files)
+        self._checks.files.add(hello.files)
         if hello.error or self._pool.closing:
             return
         for name in self.sources.moved(hello.queues):

@@ -1,4 +1,4 @@
-"""The claim loop: claims jobs for the capacity of the executors, of the tasks that the scheduler picks.
+"""The claim loop: claims jobs for the capacity of a worker, of the tasks that the scheduler picks.
 
     capacity ──▶ list waiting tasks (a read) ──▶ the scheduler picks ──▶ one claim of these picks
                      │ none                                                  │ all gone, or not claimable
@@ -19,19 +19,17 @@ from itertools import zip_longest
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ...core import commands as c
-from ...core import queries as q
-from ...core.bounds import CLAIM_JOBS
-from ...core.errors import StoreFull, Unavailable
-from ...engine.connection import Connection
-from ...store.common.clock import monotonic_s
-from ...store.contract import Pick
-from ..scheduler import Scheduler, choose
+from ..core import commands as c
+from ..core import queries as q
+from ..core.bounds import CLAIM_JOBS
+from ..core.errors import HoldfastError, StoreFull, Unavailable
+from ..core.job import Job
+from ..engine.connection import Connection
+from ..store.common.clock import monotonic_s
+from ..store.contract import Pick
 from .capacity import Capacity
-from .dispatcher import ModeDispatcher
-from .rotation import Rotation
-from .tenant_shares import TenantShares
-from .warm_tasks import WarmTasks
+from .ordering import Rotation, TenantShares, WarmTasks
+from .scheduler import Scheduler, choose
 
 # How long a claim waits: in general; with a health file, which tells that the store answers; and where the
 # worker ends when the queues are empty.
@@ -61,13 +59,47 @@ class ClaimScope(Struct, frozen=True, kw_only=True):
     until_empty: bool = False
 
 
+class Dispatcher:
+    """What a claim loop claims for: the executors of a worker, or the threads of `holdfast.work`."""
+
+    def capacity(self) -> Capacity:
+        """How many jobs can be taken now."""
+        raise NotImplementedError
+
+    def held(self) -> Sequence[Job]:
+        """The jobs that were claimed and have not ended."""
+        raise NotImplementedError
+
+    def dispatch(self, jobs: Sequence[c.Claimed]) -> None:
+        """Take claimed jobs."""
+        raise NotImplementedError
+
+    def record_claim(self, error: HoldfastError | None) -> None:
+        """Note the result of a claim. It is tried again after an error, unless this raises."""
+        raise NotImplementedError
+
+    async def is_finished(self) -> bool:
+        """Whether there are no more jobs to run."""
+        raise NotImplementedError
+
+    # Of stored handlers alone
+
+    def slots(self) -> tuple[int, dict[str, float]]:
+        """How many slots there are, and how many each tenant has with slow jobs."""
+        raise NotImplementedError
+
+    def in_requests(self, pick: Pick) -> Pick:
+        """A pick of slots as one of jobs."""
+        raise NotImplementedError
+
+
 class ClaimLoop:
     """Claims jobs of one queue and execution mode, until it is stopped."""
 
     def __init__(
         self,
         connection: Connection,
-        dispatcher: ModeDispatcher,
+        dispatcher: Dispatcher,
         scheduler: Scheduler,
         scope: ClaimScope,
         warm: WarmTasks | None = None,

@@ -2,11 +2,23 @@
 
 Each thread prefetches fifty milliseconds of work. So short jobs are delivered in large batches, and of a slow
 task only as many as can start: no job waits behind a slow one that another worker could run.
+
+Tasks that share the same slots of an executor are an execution mode. Each mode has its own claim loop.
+
+functions      one slot for each thread
+coroutines     as many slots as the option `concurrency` says; they need no thread
+a batch task   its batch size for each thread
+handlers       as many slots as the option `handler_slots` says, for all tasks with a handler in the store;
+               the jobs of one request of an http handler have one slot together
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec import Struct
+
+if TYPE_CHECKING:
+    from .messages import QueueInfo
 
 # How much work is prefetched for each thread, so that short jobs do not wait for the socket.
 PREFETCH_S = 0.05
@@ -17,6 +29,33 @@ DEFAULT_S = 1.0
 MIN_S = 1.5e-5
 # The weight of each new duration in the moving average.
 SMOOTHING = 0.2
+
+
+class ExecutionMode(NamedTuple):
+    """Tasks that are claimed together, and how many of their jobs run at once in an executor."""
+
+    name: str
+    slots: int
+    is_handlers: bool = False
+
+
+def handlers_mode(queue_index: int, slots: int) -> ExecutionMode:
+    """The execution mode of the handlers in a store."""
+    return ExecutionMode(f"handlers of {queue_index}", slots, is_handlers=True)
+
+
+def choose_modes(
+    queue_index: int, found: "QueueInfo", chosen: Collection[str], *, threads: int, concurrency: int
+) -> dict[str, ExecutionMode]:
+    """The execution mode of each chosen task of a queue."""
+    functions, coroutines = ExecutionMode("functions", threads), ExecutionMode("coroutines", concurrency)
+    modes = {}
+    for task in chosen:
+        if size := found.batches.get(task):
+            modes[task] = ExecutionMode(f"batches of {queue_index} {task}", size * threads)
+        else:
+            modes[task] = coroutines if task in found.coroutines else functions
+    return modes
 
 
 class TaskDurations:
@@ -82,18 +121,25 @@ class Capacity(Struct):
 
 
 def executor_capacity(
-    durations: TaskDurations, threads: int, running: Sequence[tuple[str, float]], queued: Mapping[str, int]
+    durations: TaskDurations,
+    threads: int,
+    running: Sequence[tuple[str, float]],
+    queued: Mapping[str, int],
+    most: int = MAX_PREFETCH_JOBS,
 ) -> Capacity:
-    """The capacity of an executor with these running jobs (task, seconds) and waiting jobs (by task)."""
+    """The capacity of an executor with these running jobs (task, seconds) and waiting jobs (by task).
+
+    At most `most` are prefetched.
+    """
     capacity = Capacity(
         durations,
         free_slots=max(threads - len(running), 0),
         prefetch_s=threads * PREFETCH_S,
-        prefetch_jobs=MAX_PREFETCH_JOBS,
+        prefetch_jobs=most,
     )
     slow = [task for task, since_s in running if durations.is_slow(task, since_s)]
     capacity.prefetch_s -= len(slow) * PREFETCH_S
-    half_s, half = capacity.prefetch_s / 2, MAX_PREFETCH_JOBS // 2
+    half_s, half = capacity.prefetch_s / 2, most // 2
     for task, count in queued.items():
         capacity.reserve(task, count)
     if not capacity.free_slots and (capacity.prefetch_s < half_s or capacity.prefetch_jobs < half):
