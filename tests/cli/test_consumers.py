@@ -71,7 +71,9 @@ def test_without_a_yes_nothing_is_set(shell):
     """Asked, and answered no, or not answered at all."""
     some(shell)
 
-    assert shell.run("consumers", "set", "verify", 5, stdin="n\n").out == "nothing was changed\n"
+    said = shell.run("consumers", "set", "verify", 5, stdin="n\n")
+    assert (said.code, said.out) == (1, "")
+    assert said.err.endswith("nothing was changed\n")
     assert shell.run("consumers", "set", "verify", 5, stdin="").code == 2
     assert shell.ok("consumers", "set", "verify", 5, stdin="y\n").out == "verify continues after 5\n"
 

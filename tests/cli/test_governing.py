@@ -56,7 +56,7 @@ def test_a_limit_is_told_to_programs(shell):
         (["cdn"], "give --rate, --concurrency or --off"),
         (["cdn", "--burst", 5], "give --rate"),
         (["cdn", "--burst", 5, "--concurrency", 3], "--burst needs --rate"),
-        (["cdn", "--off", "--rate", "10/s"], "cannot be combined"),
+        (["cdn", "--off", "--rate", "10/s"], "--off needs DOMAIN and nothing else"),
         (["cdn", "--rate", "fast"], "rate is 'fast'"),
         (["cdn", "--rate", "10/fortnight"], "rate is"),
         (["cdn", "--rate=-1/s"], "rate is -1"),

@@ -2,7 +2,7 @@
 
 import pytest
 
-from holdfast.cli import many
+from holdfast.cli import jobs
 
 VERBS = ["cancel", "requeue", "delete"]
 
@@ -108,7 +108,7 @@ def test_a_job_that_starts_during_the_question_is_not_requeued(shell, monkeypatc
             queue.claim(["b"], renew=False)
             return True
 
-        monkeypatch.setattr(many, "confirm", confirm)
+        monkeypatch.setattr(jobs, "confirm", confirm)
         said = shell.run("requeue", running, other)
 
     assert (said.code, said.out) == (4, "requeued 1 job\n")
@@ -227,14 +227,14 @@ def test_a_refusal_is_told_to_programs_as_an_object(shell):
 
 def test_a_thousand_refusals_are_told_in_short(shell, monkeypatch):
     """People see the first, and how many there are."""
-    monkeypatch.setattr(many, "TOGETHER", 7)
+    monkeypatch.setattr(jobs, "TOGETHER", 7)
     ids = [shell.add("a") for _ in range(2)]
 
     said = shell.run("delete", *ids, *range(1, 101))
 
     assert said.code == 3
     assert said.out == "deleted 2 jobs\n"
-    assert said.err.count("there is no job") == many.TOLD
+    assert said.err.count("there is no job") == jobs.TOLD
     assert said.err.endswith("and 80 more refusals\n")
 
 

@@ -9,47 +9,45 @@ from typing import Any
 
 import click
 
-from .commands.completion import COMPLETE
 from .exits import MEANINGS, Exit, complain, hush, tell
-from .session import settings
+from .session import COMPLETE, settings
 
-# Each command and its file, in the order of the help text.
-COMMANDS = {
-    "add": "add",
-    "jobs": "jobs",
-    "show": "show",
-    "why": "why",
-    "counts": "counts",
-    "cancel": "cancel",
-    "requeue": "requeue",
-    "delete": "delete",
-    "purge": "purge",
-    "retention": "retention",
-    "pause": "pause",
-    "resume": "pause",
-    "limit": "limit",
-    "limits": "limits",
-    "schedule": "schedule",
-    "schedules": "schedules",
-    "consumers": "consumers",
-    "handler": "handler",
-    "worker": "worker",
-    "sync": "sync",
-    "workers": "workers",
-    "top": "top",
-    "stats": "stats",
-    "serve": "serve",
-    "dashboard": "dashboard",
-    "journal": "journal",
-    "token": "token",
-    "doctor": "doctor",
-    "migrate": "migrate",
-    "move": "move",
-    "restored": "restored",
-    "bench": "bench",
-    "completion": "completion",
-    "version": "version",
-}
+# The commands that are not made of the table of verbs (`core.verbs`), and their files.
+_TOOLS = ("migrate", "restored", "completion", "version")
+_OWN = (
+    "add",
+    "show",
+    "handler",
+    "worker",
+    "top",
+    "stats",
+    "serve",
+    "sync",
+    "journal",
+    "doctor",
+    "move",
+    "bench",
+)
+FILES = {name: name for name in _OWN} | dict.fromkeys(_TOOLS, "tools") | {"dashboard": "serve"}
+# All of them in the order of the help text; others of that table come last.
+COMMANDS = (
+    *("add", "jobs", "show", "why", "counts", "update", "cancel", "requeue", "delete", "purge", "retention"),
+    *("pause", "resume", "limit", "limits", "schedule", "schedules", "consumers", "handler", "worker"),
+    *(
+        "sync",
+        "workers",
+        "top",
+        "stats",
+        "serve",
+        "dashboard",
+        "journal",
+        "token",
+        "doctor",
+        "migrate",
+        "move",
+    ),
+    *("restored", "bench", "completion", "version"),
+)
 
 # Names of such commands in other programs.
 SYNONYMS = {
@@ -78,13 +76,17 @@ class App(click.Group):
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """All commands, in the order of the table."""
-        return list(COMMANDS)
+        from .verbs import names_of
+
+        return list(dict.fromkeys([*COMMANDS, *names_of()]))
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """The command of that name, or None."""
-        if cmd_name not in COMMANDS:
-            return None
-        module = importlib.import_module(f"{__package__}.commands.{COMMANDS[cmd_name]}")
+        if cmd_name not in FILES:
+            from .faces import command_of
+
+            return command_of(cmd_name)
+        module = importlib.import_module(f"{__package__}.commands.{FILES[cmd_name]}")
         command: click.Command = getattr(module, cmd_name)
         return command
 
@@ -93,7 +95,8 @@ class App(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """As in click, but for an unknown command the error suggests similar ones."""
         name = args[0]
-        if name not in COMMANDS and not name.startswith("-") and not ctx.resilient_parsing:
+        is_known = name in COMMANDS or name.startswith("-") or ctx.resilient_parsing
+        if not is_known and self.get_command(ctx, name) is None:
             raise click.UsageError(f"there is no command {_cut(name)!r}{_nearest(name)}", ctx)
         return super().resolve_command(ctx, args)
 

@@ -4,13 +4,15 @@ import json
 import os
 import shutil
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Literal
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import click
 
 from ..core.bounds import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS
+from .exits import Exit, complain
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -48,6 +50,64 @@ def answer(record: Any, text: str, *, as_json: bool) -> None:
         emit(record)
     else:
         say(text)
+
+
+class Grid(NamedTuple):
+    """A table, as arguments of `table`."""
+
+    columns: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    right: Sequence[str] = ()
+
+
+class Printout(NamedTuple):
+    """One answer: a record for programs, and text for people, perhaps below a table."""
+
+    record: Any
+    text: str
+    grid: Grid | None = None
+
+
+class Listing(NamedTuple):
+    """How the entries of a list are shown: as rows of a table, or as records. Both get the store's time."""
+
+    empty: str
+    columns: tuple[str, ...]
+    row: Callable[[Any, int], tuple[str, ...]]
+    record: Callable[[Any, int], Any]
+    right: tuple[str, ...] = ()
+    # The order, if the store has none that people know.
+    key: Callable[[Any], Any] | None = None
+
+
+def show_reply(reply: Printout, *, as_json: bool) -> None:
+    """Print one answer."""
+    if as_json:
+        emit(reply.record)
+        return
+    if reply.grid is not None:
+        table(reply.grid.columns, reply.grid.rows, right=reply.grid.right)
+    if reply.text:
+        say(reply.text)
+
+
+def show_list(
+    listing: Listing, found: Iterable[Any], now: int, most: int | None, is_chosen: bool, *, as_json: bool
+) -> None:
+    """Print at most `most` entries; `is_chosen`: options said which."""
+    found = found if listing.key is None else sorted(found, key=listing.key)
+    if as_json:
+        for one in islice(found, most):
+            emit(listing.record(one, now))
+        return
+    shown = list(islice(found, None if most is None else most + 1))
+    if not shown:
+        say(listing.empty + (" match" if is_chosen else ""))
+        return
+    rows = [listing.row(one, now) for one in shown[:most]]
+    table(listing.columns, rows, right=listing.right)
+    if most is not None and len(shown) > most:
+        note(f"there are more: --after {rows[-1][0]}, or a larger --limit")
 
 
 def note(text: str) -> None:
@@ -174,8 +234,8 @@ def since(moment: int, now: int) -> str:
     return f"in {length}" if moment > now else f"{length} ago"
 
 
-def confirm(question: str) -> bool:
-    """Ask on stderr; without a terminal, refuse with a hint."""
+def confirm(question: str) -> None:
+    """Ask on stderr, and exit if the answer is no; without a terminal, refuse with a hint."""
     click.echo(f"{question} [y/N] ", nl=False, err=True)
     answer = sys.stdin.readline() if sys.stdin is not None else ""
     if not answer:
@@ -183,7 +243,9 @@ def confirm(question: str) -> bool:
         raise click.UsageError(
             "confirmation needed, but standard input is not a terminal; use --yes to skip the question"
         )
-    return answer.strip().lower() in ("y", "yes")
+    if answer.strip().lower() not in ("y", "yes"):
+        complain("holdfast: nothing was changed")
+        raise click.exceptions.Exit(Exit.ERROR)
 
 
 @contextmanager

@@ -10,12 +10,18 @@ from typing import TYPE_CHECKING, Any
 from ..core.durations import iso
 
 if TYPE_CHECKING:
+    from ..core.indexed import Mark
     from ..core.job import Job, Outcome
     from ..core.limits import Limit
     from ..core.notes import LogLine
     from ..core.queries import Paused
     from ..core.schedule import Schedule
+    from ..core.token import Token
+    from ..core.worker import Worker
     from ..queue.queue import Queue
+
+# An older rate of a consumer is not shown.
+RATE_MS = 30_000
 
 
 def moment(ms: int) -> str | None:
@@ -149,6 +155,50 @@ def schedule_record(schedule: "Schedule", task: str, upcoming: list[int]) -> dic
         "last_id": number(schedule.last_id),
         "fired": schedule.fired,
         "skipped": schedule.skipped,
+    }
+
+
+def worker_record(worker: "Worker") -> dict[str, Any]:
+    """A worker."""
+    return {
+        "name": worker.name,
+        "host": worker.host,
+        "pid": worker.pid,
+        "started_at": moment(worker.started_at),
+        "processes": worker.processes,
+        "threads": worker.threads,
+        "running": worker.running,
+        "done": worker.done,
+        "said_at": moment(worker.said_at),
+        "stopping": worker.stopping,
+        "blocked": [blocker.text() for blocker in worker.blocked],
+        "health_file": worker.health or None,
+        "serves": [{"tenant": one.tenant, "tasks": list(one.tasks)} for one in worker.serves],
+    }
+
+
+def consumer_record(name: str, mark: "Mark", now: int) -> dict[str, Any]:
+    """The progress of a consumer."""
+    return {
+        "name": name,
+        "processed": mark.processed,
+        "head": mark.head,
+        "lag": mark.lag,
+        "in_flight": mark.in_flight,
+        "per_s": round(mark.per_s, 1) if now - mark.moved_ms <= RATE_MS else 0.0,
+        "moved_at": moment(mark.moved_ms),
+        "log": mark.log or None,
+    }
+
+
+def token_record(token: "Token") -> dict[str, Any]:
+    """A token, without its hash."""
+    return {
+        "name": token.name,
+        "tenant": token.tenant,
+        "scopes": [str(scope) for scope in token.scopes],
+        "expires_at": moment(token.expires_at),
+        "created_at": moment(token.created_at),
     }
 
 

@@ -6,7 +6,6 @@ only with --create. A command that may add the first job uses `open`, which crea
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import reduce
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -19,6 +18,8 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound=Callable[..., Any])
 STORE = "jobs.db"
+# The variable by which the completion script of a shell asks for completions.
+COMPLETE = "_HOLDFAST_COMPLETE"
 
 
 class Session:
@@ -91,36 +92,36 @@ def _set(ctx: click.Context, param: click.Parameter, value: Any) -> None:
         session.said.add(str(param.name))
 
 
-def settings(*, env: bool = False, create: bool = False) -> Callable[[F], F]:
-    """Give a command --store, --tenant and --json, and so a `Session` for `click.pass_obj`.
+def options_of(*, env: bool = False, create: bool = False) -> list[click.Option]:
+    """--store, --tenant and --json, and with `create` --create: they make the `Session` of a command.
 
-    `create`: also --create, for commands that make sense on an empty store.
+    `create` is for commands that make sense on an empty store.
     """
-    store = click.option(
-        "--store",
+    store = click.Option(
+        ["--store"],
         metavar="URL",
         envvar="HOLDFAST_STORE" if env else None,
         help=f"The store: a file, sqlite:///…, postgresql://… or redis://…  [HOLDFAST_STORE, or {STORE}]",
         callback=_set,
         expose_value=False,
     )
-    tenant = click.option(
-        "--tenant", metavar="NAME", help="Use the jobs of this tenant.", callback=_set, expose_value=False
-    )
-    as_json = click.option(
-        "--json",
-        "as_json",
-        is_flag=True,
-        help="Print JSON, one object per line.",
-        callback=_set,
-        expose_value=False,
-    )
-    create_option = click.option(
-        "--create",
-        is_flag=True,
-        help="Create the store if there is none.",
-        callback=_set,
-        expose_value=False,
-    )
-    options = (store, tenant, as_json, *((create_option,) if create else ()))
-    return lambda function: reduce(lambda made, option: option(made), reversed(options), function)
+    made = [store]
+    for words, more in (
+        (["--tenant"], {"metavar": "NAME", "help": "Use the jobs of this tenant."}),
+        (["--json", "as_json"], {"is_flag": True, "help": "Print JSON, one object per line."}),
+        (["--create"], {"is_flag": True, "help": "Create the store if there is none."}),
+    ):
+        made.append(click.Option(words, callback=_set, expose_value=False, **more))
+    return made if create else made[:-1]
+
+
+def settings(*, env: bool = False, create: bool = False) -> Callable[[F], F]:
+    """Give a command the options of `options_of`, and so a `Session` for `click.pass_obj`."""
+
+    def decorate(function: F) -> F:
+        # As decorators of click do it, which read the list from its end.
+        found = function.__dict__.setdefault("__click_params__", [])
+        found += reversed(options_of(env=env, create=create))
+        return function
+
+    return decorate

@@ -1,15 +1,18 @@
-"""Types of command-line arguments: ids, keys, states, data, times. No error contains data of a job."""
+"""Types of arguments and the options of a job. No error contains data of a job."""
 
 import json
 import os
 import re
 import sys
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 import click
 
 from ..core.bounds import DATA_BYTES
+from ..core.checks import json_body
+from ..core.durations import duration_ms, moment_ms
 from ..core.errors import BadInput, HoldfastError, TooLarge
 
 if TYPE_CHECKING:
@@ -43,6 +46,7 @@ class Key(ParamType):
     """A domain or unique key: the bytes as typed."""
 
     name = "text"
+    metavar = "NAME"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> bytes:
         """The bytes of an argument, also if it is not UTF-8."""
@@ -53,6 +57,7 @@ class TaskName(ParamType):
     """The name of a task; the shell completes the tasks of jobs in the store."""
 
     name = "task"
+    metavar = "NAME"
 
     def shell_complete(
         self, ctx: click.Context, param: click.Parameter, incomplete: str
@@ -71,6 +76,62 @@ class ScheduleName(ParamType):
     ) -> "list[CompletionItem]":
         """Complete the names of schedules."""
         return _completed(ctx, incomplete, lambda queue: [one.name for one in queue.schedules()])
+
+
+class Duration(ParamType):
+    """A duration, as milliseconds."""
+
+    name = metavar = "TIME"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Convert text such as 30s."""
+        return value if isinstance(value, int) else duration_ms(value, name=_word(param))
+
+
+class Moment(ParamType):
+    """A time, as milliseconds since 1970."""
+
+    name = metavar = "MOMENT"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Convert text such as 2026-11-15T01:02:03Z."""
+        return value if isinstance(value, int) else moment_ms(value, name=f"--{_word(param)}")
+
+
+class Ago(ParamType):
+    """A time, or how long ago: text, since that depends on the time of the store; see `moment_word`."""
+
+    name = metavar = "WHEN"
+
+
+class Rate(ParamType):
+    """Starts in a second, from a number or text such as 100/m."""
+
+    name = metavar = "RATE"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Convert text."""
+        from ..queue.options import rate_per_s
+
+        try:
+            return float(value)
+        except ValueError:
+            return rate_per_s(value)
+
+
+class JsonText(ParamType):
+    """JSON, as text that was checked."""
+
+    name = metavar = "JSON"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Check the text."""
+        return json_text(f"--{_word(param)}", value)
+
+
+def _word(param: click.Parameter | None) -> str:
+    """The name of an option or argument, as it is typed."""
+    return "value" if param is None else param.opts[0].lstrip("-")
 
 
 def _completed(ctx: click.Context, incomplete: str, names: Any) -> "list[CompletionItem]":
@@ -107,11 +168,6 @@ class EmptyJson(NotJson):
 
     def __init__(self, what: str) -> None:
         HoldfastError.__init__(self, f"{what} is empty, and must be JSON, such as {{}} or 42")
-
-
-def state_option(help_text: str) -> Any:
-    """--state, in any case."""
-    return click.option("--state", type=click.Choice(STATES, case_sensitive=False), help=help_text)
 
 
 def json_text(what: str, raw: str | bytes) -> str:
@@ -196,8 +252,6 @@ def _arg(word: str) -> tuple[str, Any]:
 
 def moment_word(name: str, word: str, now: int) -> int:
     """A time: a date and time, or how long ago, `7d`."""
-    from ..core.durations import duration_ms, moment_ms
-
     try:
         # Without a unit it is refused: 2025 is more likely a year than seconds.
         if not word.strip().replace(".", "").isdigit():
@@ -209,3 +263,59 @@ def moment_word(name: str, word: str, now: int) -> int:
     except BadInput:
         needed = "how long ago, such as 7d or 12h, or a time such as 2026-11-15T01:02:03Z"
         raise BadInput(name, word, needed=needed) from None
+
+
+# The options of a job, which `add` and `schedule` share.
+ARG = click.Option(
+    ["--arg", "args"],
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="One argument of the data: JSON or text; repeatable.",
+)
+
+_SHARED = (
+    click.Option(["--priority"], type=int, help="0 to 1000, higher first.  [500]"),
+    click.Option(["--delay"], metavar="TIME", help="Delay before the first run: 30s, 2h 30m."),
+    click.Option(
+        ["--expires"], metavar="TIME", help="Do not start after this time: 2h, or 2026-11-15T01:02:03Z."
+    ),
+    click.Option(["--attempts"], type=int, help="How many runs may end in an error; 0: no limit.  [10]"),
+    click.Option(["--backoff"], metavar="TIME", help="Delay before the second run; doubles.  [1s]"),
+    click.Option(["--timeout"], metavar="TIME", help="How long a run may take."),
+    click.Option(["--retry-after"], metavar="TIME", help="Run it again if there is no answer in this time."),
+    click.Option(["--unique"], type=Key(), metavar="KEY", help="Unique key: only one job at a time has it."),
+    click.Option(["--unique-for"], metavar="TIME", help="Keep the key this long after the job has ended."),
+    click.Option(
+        ["--on-conflict"],
+        type=click.Choice(("keep", "merge", "replace")),
+        help="What to do with the job that has the key.  [keep]",
+    ),
+    click.Option(["--domain"], type=Key(), metavar="NAME", help="Domain, for limits."),
+    click.Option(["--then"], metavar="TASK", help="Task of the follow-up job, which gets the result."),
+    click.Option(["--then-data"], metavar="JSON", help="Arguments of the follow-up job."),
+    click.Option(["--into"], metavar="NAME", help="Its argument that gets the result.  [all its data]"),
+)
+
+_OF_ONE_JOB = (
+    click.Option(["--run-at"], metavar="MOMENT", help="Do not start before this time: 2026-11-15T01:02:03Z."),
+    click.Option(["--repeat"], metavar="TEXT", help="Repeat the job: 'FINISHED, +1 HOUR', or HOURLY."),
+    click.Option(["--parent"], type=JobId(), metavar="ID", help="Add it as a child of this PAUSED job."),
+)
+
+
+def job_params(*, schedule: bool = False) -> tuple[click.Option, ...]:
+    """The options of a job, or of the jobs of a schedule."""
+    return _SHARED if schedule else (*_SHARED, *_OF_ONE_JOB)
+
+
+def chosen(options: dict[str, Any]) -> dict[str, Any]:
+    """The given options, as arguments for the queue."""
+    given = {name: value for name, value in options.items() if value is not None}
+    if "-" in given.get("expires", ""):
+        at = moment_ms(given["expires"], name="expires")
+        given["expires"] = datetime.fromtimestamp(at / 1000, UTC)
+    if "then_data" in given:
+        if "then" not in given:
+            raise click.UsageError("--then-data needs --then")
+        given["then"] = (given["then"], json.loads(json_body("--then-data", given.pop("then_data"))))
+    return given

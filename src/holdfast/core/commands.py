@@ -236,7 +236,7 @@ class WriteLog(Command, frozen=True, kw_only=True):
 
 
 class Update(Command, frozen=True, kw_only=True):
-    """Change the data, priority, time or repeat of a job. None: unchanged."""
+    """Change the data, priority, time or repeat of a job. What is not given stays as it is."""
 
     job_id: int
     hold: Hold | None = None

@@ -4,20 +4,19 @@ from typing import Any
 
 import click
 
-from ..options import arg_option, chosen, job_options
 from ..output import answer, emit, say
-from ..session import Session, settings
-from ..words import TaskName, data_of
+from ..session import Session, options_of
+from ..words import ARG, TaskName, chosen, data_of, job_params
+
+FILE = click.Option(
+    ["--file"], metavar="FILE", help="Add one job for each line of a file; - is standard input."
+)
+WAIT = click.Option(["--wait"], metavar="TIME", help="Wait this long for the result, and print it.")
 
 
-@click.command()
+@click.command(params=[ARG, FILE, WAIT, *job_params(), *options_of()])
 @click.argument("task", required=False, type=TaskName())
 @click.argument("data", nargs=-1, metavar="[DATA]")
-@arg_option
-@click.option("--file", metavar="FILE", help="Add one job for each line of a file; - is standard input.")
-@click.option("--wait", metavar="TIME", help="Wait this long for the result, and print it.")
-@job_options()
-@settings()
 @click.pass_obj
 def add(
     session: Session,

@@ -15,9 +15,9 @@ from ...core.bounds import HOUR_MS, MINUTE_MS, PAGE_JOBS
 from ...core.counting import counted
 from ...core.errors import BadInput, StoreCorrupt
 from ..exits import Exit
+from ..jobs import Selection, find
 from ..output import emit, progress, say, span
 from ..records import pause_text, paused
-from ..selection import Selection, find
 from ..session import Session, now_ms, settings
 from .doctor_worker import ALL, examine
 

@@ -176,7 +176,7 @@ def _show_errors(job: "Job", now: int) -> None:
 
 
 def _show_children(job: "Job", children: "list[Job]", now: int) -> None:
-    from .jobs import job_table
+    from ..jobs import job_table
 
     tally = job.children
     if not children:

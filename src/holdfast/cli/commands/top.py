@@ -15,11 +15,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ...core.durations import iso
+from ..faces import WORKERS
 from ..output import NOTHING, clean, cut, emit, since, style_of, terminal
-from ..records import pause_text
+from ..records import pause_text, worker_record
 from ..session import Session, settings
-from .workers import COLUMNS as WORKER_COLUMNS
-from .workers import row, worker_record
 
 if TYPE_CHECKING:
     from ...core.queries import Overview
@@ -114,8 +113,8 @@ def _drawing(frame: Frame) -> Any:
     lines += [f"paused: {pause_text(one)}" for one in now.pauses]
     parts: list[Any] = [Text(clean("\n".join(lines))), Text()]
     parts.append(_grid(("TASK", *STATES), _task_rows(now), right=STATES))
-    workers = [row(worker, now.now_ms) for worker in now.workers[:SHOWN_WORKERS]]
-    parts += [Text(), _grid(WORKER_COLUMNS, workers, "no worker is alive", ("PID", "RUNNING", "DONE"))]
+    workers = [WORKERS.row(worker, now.now_ms) for worker in now.workers[:SHOWN_WORKERS]]
+    parts += [Text(), _grid(WORKERS.columns, workers, "no worker is alive", ("PID", "RUNNING", "DONE"))]
     running = [_running_row(job, now.now_ms) for job in now.running[:SHOWN_RUNNING]]
     parts += [Text(), _grid(("ID", "TASK", "STARTED", "CLAIM", "PROGRESS"), running, "nothing runs")]
     return Group(*parts)

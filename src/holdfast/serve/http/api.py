@@ -15,6 +15,7 @@ from ...core import handler as h
 from ...core import queries as q
 from ...core.access import Grant, check_kind, confine
 from ...core.errors import HoldfastError, NotFound, Unavailable
+from ...core.verbs import Asked
 from ..service import StoreProbe
 from . import documents, jobs, serverless, tokens
 from .events import Feeds, event_response, job_events
@@ -24,7 +25,7 @@ from .metrics import metrics
 from .openapi import document
 from .problems import bad_json, response_to, unexpected
 from .router import Router
-from .routes import BY_NAME, ROUTES, Asked, RoutePlan, plan_of, wire_fields
+from .routes import BY_NAME, ROUTES, RoutePlan, plan_of, wire_fields
 from .values import Name
 
 log = logging.getLogger("holdfast.serve")

@@ -1,8 +1,6 @@
-"""The paths of `/v1`: which command or query each asks, and what its reply is called.
+"""How a request on a path of `core.verbs` becomes the record that is asked for.
 
-Fields in the path are named there; the others are in the query of a GET or DELETE, and in the JSON body of
-all else. A holder's verbs have `owner` and `claim` instead of a `hold`. Every command and query can also be
-asked by its name, at `/v1/commands/NAME` and `/v1/queries/NAME`.
+Every command and query can also be asked by its name, at `/v1/commands/NAME` and `/v1/queries/NAME`.
 """
 
 from typing import Annotated, Any, NamedTuple
@@ -12,104 +10,23 @@ from msgspec import Meta
 from ...core import commands as c
 from ...core import handler as h
 from ...core import queries as q
-from ...core.bounds import DEFAULT_LEASE_MS
 from ...core.limits import Limit
-from ...core.managing import GetRetention, RunSchedule, SetRetention, StopWorker
 from ...core.replies import REPLIES
 from ...core.schedule import HISTORY, Schedule
+from ...core.verbs import VERBS, Asked, VerbRow, in_path
 from .forms import Part, define, fields_of, form_of
 from .values import Whole
 
-Asked = type[c.Command | q.Query]
-
-
-class Route(NamedTuple):
-    """One path. `reply` names what is replied, in an object; "": it is an object itself, or nothing."""
-
-    method: str
-    path: str
-    kind: Asked
-    reply: str = ""
-    # Fields that the path settles.
-    fixed: dict[str, Any] = {}
-    # Fields that have another default here than in the record.
-    defaults: dict[str, Any] = {}
-    status: int = 200
-    # It may wait: `wait`, in seconds.
-    waits: bool = False
-
-    @property
-    def name(self) -> str:
-        """What it is called in the OpenAPI document."""
-        words = (
-            self.path.replace("{", "by/")
-            .replace("}", "")
-            .removeprefix("/v1/")
-            .replace(":path", "")
-            .split("/")
-        )
-        return self.method.lower() + "".join(word.capitalize() for word in words)
-
-
-ROUTES = (
-    Route("GET", "/v1/jobs/{job_id}", q.GetJob),
-    Route("PATCH", "/v1/jobs/{job_id}", c.Update, fixed={"hold": None}),
-    Route("DELETE", "/v1/jobs/{job_id}", c.Delete, status=204),
-    Route("POST", "/v1/jobs/{job_id}/cancel", c.Cancel),
-    Route("POST", "/v1/jobs/{job_id}/requeue", c.Requeue),
-    Route("GET", "/v1/jobs/{job_id}/steps", q.GetSteps, "steps"),
-    Route("GET", "/v1/jobs/{job_id}/log", q.GetLog),
-    Route("GET", "/v1/jobs/{job_id}/why", q.Explain, "why"),
-    Route("POST", "/v1/jobs/{job_id}/answer", c.Answer),
-    Route("POST", "/v1/jobs/{job_id}/release", c.Release),
-    Route("POST", "/v1/jobs/{job_id}/extend", c.Extend),
-    Route("POST", "/v1/jobs/{job_id}/progress", c.Report),
-    Route("POST", "/v1/jobs/{job_id}/steps", c.Step),
-    Route("POST", "/v1/jobs/{job_id}/log", c.WriteLog),
-    # Not a lease without an end: a client that dies would keep its jobs forever.
-    Route("POST", "/v1/claims", c.Claim, "jobs", defaults={"lease_ms": DEFAULT_LEASE_MS}, waits=True),
-    Route("POST", "/v1/ids", c.ReserveIds, "ranges"),
-    Route("POST", "/v1/purge", c.Purge, "purged"),
-    Route("GET", "/v1/retention", GetRetention, "retention_ms"),
-    Route("PUT", "/v1/retention", SetRetention, status=204),
-    Route("GET", "/v1/counts", q.CountJobs, "counts"),
-    Route("GET", "/v1/overview", q.GetOverview),
-    Route("GET", "/v1/time", q.GetTime, "now_ms"),
-    Route("GET", "/v1/workers", q.ListWorkers, "workers"),
-    Route("POST", "/v1/workers/{name}/stop", StopWorker, status=204),
-    Route("GET", "/v1/limits", q.ListLimits, "limits"),
-    Route("PUT", "/v1/limits/{domain:path}", c.SetLimit, status=204),
-    Route("DELETE", "/v1/limits/{domain:path}", c.SetLimit, fixed={"limit": None}, status=204),
-    Route("GET", "/v1/pauses", q.ListPauses, "pauses"),
-    Route("POST", "/v1/pauses", c.Pause, status=204),
-    Route("GET", "/v1/schedules", q.ListSchedules, "schedules"),
-    Route("PUT", "/v1/schedules/{name}", c.SetSchedule),
-    Route("DELETE", "/v1/schedules/{name}", c.DeleteSchedule, status=204),
-    Route("POST", "/v1/schedules/{name}/pause", c.PauseSchedule, fixed={"on": True}),
-    Route("POST", "/v1/schedules/{name}/run", RunSchedule, "ids"),
-    Route("POST", "/v1/schedules/{name}/resume", c.PauseSchedule, fixed={"on": False}),
-    Route("GET", "/v1/handlers", h.ListHandlers, "handlers"),
-    Route("GET", "/v1/handlers/{task}", h.GetHandler),
-    Route("PUT", "/v1/handlers/{task}", h.SetHandler),
-    Route("DELETE", "/v1/handlers/{task}", h.DeleteHandler, status=204),
-    Route("GET", "/v1/handlers/{task}/versions", h.ListHandlerVersions, "versions"),
-    Route("POST", "/v1/handlers/{task}/rollback", h.RollBackHandler),
-    Route("GET", "/v1/consumers", q.ListConsumers, "consumers"),
-    Route("GET", "/v1/consumers/{name}", q.GetProgress),
-    Route("PUT", "/v1/consumers/{name}", c.SetProgress),
-    Route("GET", "/v1/logs/{log}", q.ReadLog),
-    Route("POST", "/v1/logs/{log}", c.Append, "appended"),
-    Route("GET", "/v1/tokens", q.ListTokens, "tokens"),
-    Route("DELETE", "/v1/tokens/{name}", c.RevokeToken, status=204),
-)
+# The paths whose requests and replies need nothing but their records.
+ROUTES = tuple(verb for verb in VERBS if not verb.by_hand)
 
 # Every command and query by its name, but for what a server asks itself.
 BY_NAME = tuple(
-    Route(
+    VerbRow(
         "POST",
         f"/v1/{'commands' if issubclass(kind, c.Command) else 'queries'}/{kind.__name__}",
         kind,
-        "reply",
+        reply="reply",
         waits=kind in (c.Claim, c.Await),
     )
     for kind in REPLIES
@@ -126,18 +43,13 @@ _KEPT = {"task", "id", "version", "created_at", "restores"}
 class RoutePlan(NamedTuple):
     """How the fields of a request become the record that is asked for."""
 
-    route: Route
+    route: VerbRow
     # The type of the body, or of the query; None: there are no fields.
     type: Any
     parts: tuple[Part, ...]
 
 
-def in_path(path: str) -> list[str]:
-    """The fields that stand in a path."""
-    return [word[1:-1].removesuffix(":path") for word in path.split("/") if word.startswith("{")]
-
-
-def plan_of(route: Route) -> RoutePlan:
+def plan_of(route: VerbRow) -> RoutePlan:
     """The plan of a path."""
     given = in_path(route.path)
     parts: list[Part] = []

@@ -1,0 +1,327 @@
+"""Commands made of the table of verbs (`core.verbs`).
+
+    a verb ──▶ its record's fields ──▶ arguments and options ──▶ asked ──▶ shown
+                       ▲                                           ▲         ▲
+                       └────────────────── its face ───────────────┴─────────┘
+
+A verb without a face works too: its record is asked, and its reply is shown as HTTP sends it.
+"""
+
+import types
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from inspect import cleandoc
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Literal,
+    NamedTuple,
+    TypeVar,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
+
+import click
+import msgspec
+
+from ..core.job import Job
+from ..core.queries import PagedQuery, ask_all
+from ..core.verbs import FIELDS, VERBS, VerbRow, in_path
+from .output import Listing, Printout, show_list, show_reply
+from .records import job_record
+from .session import Session, now_ms, options_of
+from .words import Ago, Duration, JobId, JsonText, Key, Moment, Rate, ScheduleName, TaskName
+
+if TYPE_CHECKING:
+    from ..queue.queue import Queue
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class Face(NamedTuple):
+    """What the command line adds to a verb."""
+
+    # Asks, with the queue and the values of the options. It returns a `Printout`, entries of the `listing`,
+    # or None if it has printed all. Its docstring is the help.
+    ask: Callable[..., Any]
+    listing: Listing | None = None
+    # Arguments and options that are no fields, fields that are no options, and better words for others.
+    params: tuple[click.Parameter, ...] = ()
+    without: tuple[str, ...] = ()
+    helps: Mapping[str, str] = {}
+    # Whether it creates the store, and whether it has --create.
+    creates: bool = False
+    may_create: bool = False
+
+
+# The faces by command; `faces` and `jobs` fill it.
+FACES: dict[str, Face] = {}
+# Help of commands that are only groups.
+GROUPS: dict[str, str] = {}
+
+
+def face(command: str, **more: Any) -> Callable[[F], F]:
+    """Make a function the face of a verb, by the command of the verb; see `Face`."""
+
+    def add(function: F) -> F:
+        FACES[command] = Face(function, **more)
+        return function
+
+    return add
+
+
+# What is never an option: the session has the tenant, pages are read to the last, claims belong to workers.
+_HIDDEN = ("tenant", "hold", "redacted", "after_domain", "after_name", "after_tenant", "after_task")
+_METAVARS = {"job_id": "ID", "cron": "LINE", "tz": "ZONE"}
+# What the texts of a type look like, after the description of the field.
+_HINTS: dict[type, str] = {
+    Duration: ": 30s, 2h 30m.",
+    Moment: ": 2026-11-15T01:02:03Z.",
+    Ago: ": 7d for seven days ago, or 2026-11-15T01:02:03Z.",
+    Rate: ", or per time: 10/s, 100/m, 5/h.",
+}
+
+
+class _Fielded(click.Command):
+    """A command without arguments that has --task: for a bare argument the error suggests --task."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """As in click, but with a hint."""
+        names = {param.name for param in self.params}
+        if "task" not in names or any(isinstance(param, click.Argument) for param in self.params):
+            return super().parse_args(ctx, args)
+        ctx.allow_extra_args = True
+        rest = super().parse_args(ctx, args)
+        if ctx.args and not ctx.resilient_parsing:
+            word = ctx.args[0]
+            raise click.UsageError(f"{word!r} is an unexpected argument; did you mean --task {word}?", ctx)
+        return rest
+
+
+def names_of(verbs: Iterable[VerbRow] = VERBS) -> list[str]:
+    """The first words of all commands of the table."""
+    return list(dict.fromkeys(verb.command.split()[0] for verb in verbs if verb.command))
+
+
+def build(name: str, verbs: Iterable[VerbRow] = VERBS) -> click.Command | None:
+    """The command of that name with those below it; None: no verb has it."""
+    rows: dict[str, VerbRow] = {}
+    for verb in verbs:
+        if verb.command.partition(" ")[0] == name:
+            rows.setdefault(verb.command, verb)
+    below = [command for command in rows if " " in command and "--" not in command]
+    if not below:
+        flags = {command.partition("--")[2]: verb for command, verb in rows.items() if "--" in command}
+        return _command(_Fielded, name, rows[name], flags) if name in rows else None
+    if name in rows:
+        group = _command(click.Group, name, rows[name], {}, invoke_without_command=True)
+        assert isinstance(group, click.Group)
+    else:
+        group = click.Group(name, help=GROUPS.get(name))
+    for command in below:
+        group.add_command(_command(_Fielded, command, rows[command], {}))
+    return group
+
+
+def _command(
+    made: type[click.Command], name: str, verb: VerbRow, flags: Mapping[str, VerbRow], **more: Any
+) -> click.Command:
+    face = FACES.get(name)
+
+    @click.pass_context
+    def callback(ctx: click.Context, /, **values: Any) -> None:
+        if ctx.invoked_subcommand is not None:
+            return
+        session = ctx.ensure_object(Session)
+        given = [flag for flag in flags if values.pop(f"flag_{flag}")]
+        if not given:
+            _run(session, verb, face, values)
+            return
+        named = {field: values.pop(field) for field in in_path(verb.path)}
+        is_empty = all(value is None or value is False or value == () for value in values.values())
+        if len(given) > 1 or not is_empty:
+            words = " ".join(field.upper() for field in named)
+            raise click.UsageError(f"--{given[0]} needs {words} and nothing else")
+        _run(session, flags[given[0]], FACES.get(f"{name} --{given[0]}"), named)
+
+    params = [*_arguments(verb), *_options(verb, face)]
+    for flag, row in flags.items():
+        text = _help(row, FACES.get(f"{name} --{flag}"))
+        params.append(click.Option([f"--{flag}", f"flag_{flag}"], is_flag=True, help=text))
+    params += face.params if face is not None else ()
+    params += options_of(create=face is not None and (face.listing is not None or face.may_create))
+    return made(name.split()[-1], callback=callback, params=params, help=_help(verb, face), **more)
+
+
+def _help(verb: VerbRow, face: Face | None) -> str:
+    return cleandoc((face.ask if face is not None else verb.kind).__doc__ or "")
+
+
+def _run(session: Session, verb: VerbRow, face: Face | None, values: dict[str, Any]) -> None:
+    with session.open(create=session.create or (face is not None and face.creates)) as queue:
+        if face is None:
+            show_reply(_plain_reply(verb, ask(queue, verb, values)), as_json=session.as_json)
+            return
+        found = face.ask(queue, **values)
+        if face.listing is not None:
+            is_chosen = any(values[field] for field in values if field not in ("after", "limit", "count"))
+            most = values.get("limit")
+            show_list(face.listing, found, now_ms(queue), most, is_chosen, as_json=session.as_json)
+        elif found is not None:
+            show_reply(found, as_json=session.as_json)
+
+
+def _plain_reply(verb: VerbRow, found: Any) -> Printout:
+    """A reply as HTTP sends it, but for a job."""
+    from ..serve.http.forms import reply_form
+
+    if found is None:
+        return Printout({"done": True}, "done")
+    if isinstance(found, Job):
+        return Printout(job_record(found), f"job {found.id}: {found.state}")
+    write = reply_form(verb.kind).write
+    value = msgspec.to_builtins(found if write is None else write(found))
+    text = value if isinstance(value, str) else msgspec.json.format(msgspec.json.encode(value)).decode()
+    return Printout(value, text)
+
+
+# From options to a record
+
+
+def record_of(verb: VerbRow, values: Mapping[str, Any], *, tenant: str = "") -> Any:
+    """The record that a verb asks, of the values of its options."""
+    said: dict[str, Any] = {name: value for name, value in verb.fixed.items() if value is not None}
+    for name, hint in get_type_hints(verb.kind).items():
+        if name in verb.fixed or name not in verb.kind.__struct_fields__:
+            continue
+        if name == "tenant":
+            if hint is str:
+                said[name] = tenant
+        elif (inner := _nested(name, hint)) is not None:
+            parts = {part: values[part] for part in get_type_hints(inner) if values.get(part) is not None}
+            said[name] = inner(**parts)
+        elif values.get(name) is not None:
+            said[name] = values[name]
+    return verb.kind(**said)
+
+
+def ask(queue: "Queue", verb: VerbRow, values: Mapping[str, Any]) -> Any:
+    """The reply to a verb; of a list all pages."""
+    from ..core.checks import check_command
+    from ..core.incoming import check_incoming
+
+    asked = record_of(verb, values, tenant=queue.tenant)
+    check_incoming(asked)
+    if isinstance(asked, PagedQuery):
+        return ask_all(queue.connection.ask, asked)
+    if not asked.is_query:
+        check_command(asked)
+    return queue.connection.ask(asked)
+
+
+# From fields to options
+
+
+def _arguments(verb: VerbRow) -> list[click.Parameter]:
+    """The fields in the path, but for those that the face has instead."""
+    face = FACES.get(verb.command)
+    hints, without = _fields(verb), () if face is None else face.without
+    is_schedule = "/schedules/" in verb.path
+    return [
+        click.Argument(
+            [name],
+            type=ScheduleName() if is_schedule else _type(name, hints.get(name, str)),
+            metavar=_METAVARS.get(name),
+        )
+        for name in in_path(verb.path)
+        if name not in without
+    ]
+
+
+def _options(verb: VerbRow, face: Face | None) -> list[click.Parameter]:
+    """All other fields that may be chosen."""
+    left_out = {*_HIDDEN, *in_path(verb.path)}
+    if issubclass(verb.kind, PagedQuery):
+        left_out.add("limit")
+    helps = {} if face is None else face.helps
+    return [
+        _option(verb, name, hint, helps.get(name) or FIELDS.get(name, ""))
+        for name, hint in _fields(verb).items()
+        if name not in left_out
+    ]
+
+
+def _fields(verb: VerbRow) -> dict[str, Any]:
+    """The fields of a record with their types, those of a limit or schedule in it among them."""
+    face = FACES.get(verb.command)
+    left_out = {*verb.fixed, *(() if face is None else face.without)}
+    found: dict[str, Any] = {}
+    for name, hint in get_type_hints(verb.kind).items():
+        if name in verb.kind.__struct_fields__ and name not in left_out:
+            inner = _nested(name, hint)
+            found |= {name: hint} if inner is None else get_type_hints(inner)
+    return {name: hint for name, hint in found.items() if name not in left_out}
+
+
+def _nested(name: str, hint: Any) -> Any:
+    """The record in a field whose fields are options themselves; None: it is a value."""
+    kinds = [kind for kind in get_args(hint) or (hint,) if kind is not type(None)]
+    is_record = len(kinds) == 1 and isinstance(kinds[0], type) and issubclass(kinds[0], msgspec.Struct)
+    return kinds[0] if is_record and name not in _HIDDEN else None
+
+
+def _option(verb: VerbRow, name: str, hint: Any, text: str) -> click.Option:
+    kind = _type(name, hint)
+    if type(kind) in _HINTS:
+        text = text.rstrip(".") + _HINTS[type(kind)]
+    required, default = _default(verb, name)
+    if default not in (None, "", b"", 0, False, ()):
+        text += f"  [{default}]"
+    word = name.removesuffix("_ms").removesuffix("_id").replace("_", "-")
+    if hint is bool:
+        return click.Option([f"--{word}", name], is_flag=True, help=text)
+    return click.Option(
+        [f"--{word}", name], type=kind, required=required, help=text, metavar=_metavar(name, kind)
+    )
+
+
+def _metavar(name: str, kind: Any) -> str | None:
+    return _METAVARS.get(name) or (kind.metavar if hasattr(kind, "metavar") else None)
+
+
+def _default(verb: VerbRow, name: str) -> tuple[bool, Any]:
+    """Whether a field is required, and its default."""
+    for kind in (verb.kind, *(_nested(*field) for field in get_type_hints(verb.kind).items())):
+        for field in msgspec.structs.fields(kind) if kind is not None else ():
+            if field.name == name:
+                return field.required, None if field.required else field.default
+    return False, None
+
+
+def _type(name: str, hint: Any) -> Any:
+    """The type of an option, by the name and the type of its field."""
+    if name == "job_id" or name.endswith("_id"):
+        return JobId()
+    if name == "task":
+        return TaskName()
+    if name == "before_ms":
+        return Ago()
+    if name.endswith("_ms"):
+        return Duration()
+    if name in ("run_at", "expires_at"):
+        return Moment()
+    kinds = [kind for kind in _alternatives(hint) if kind is not type(None)]
+    if bytes in kinds and str not in kinds:
+        return Key()
+    if name == "rate":
+        return Rate()
+    if Any in kinds:
+        return JsonText()
+    if get_origin(kinds[0]) is Literal:
+        return click.Choice(get_args(kinds[0]))
+    return {int: click.INT, float: click.FLOAT}.get(kinds[0], click.STRING)
+
+
+def _alternatives(hint: Any) -> Sequence[Any]:
+    return get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
