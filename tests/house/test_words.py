@@ -170,7 +170,11 @@ def dialect_source(folder: Path) -> list[str]:
 
 def help_texts(command: click.Command, parent: click.Context | None = None) -> Iterator[tuple[str, str]]:
     """The help of a command and of all commands below it, each with its name."""
-    context = click.Context(command, info_name=command.name, parent=parent, max_content_width=10_000)
+    # click keeps the help option of a command, with the names that it had first.
+    names = app.context_settings["help_option_names"]
+    context = click.Context(
+        command, info_name=command.name, parent=parent, max_content_width=10_000, help_option_names=names
+    )
     yield context.command_path, command.get_help(context)
     if isinstance(command, click.Group):
         for name in command.list_commands(context):

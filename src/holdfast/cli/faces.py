@@ -92,8 +92,16 @@ def _count_grid(tasks: "Counts", totals: "Counter[str]") -> Grid:
     return Grid(("TASK", *states), rows, states)
 
 
-@face("purge", without=("limit",))
-def _purge(queue: "Queue", *, before_ms: str) -> Printout:
+_BEFORE = click.Option(
+    ["--before"],
+    required=True,
+    metavar="WHEN",
+    help="How long ago they ended, such as 7d, or a time: 2026-11-15T01:02:03Z.",
+)
+
+
+@face("purge", params=(_BEFORE,), without=("before_ms", "limit"))
+def _purge(queue: "Queue", *, before: str) -> Printout:
     """Delete archived jobs that ended before a time.
 
     Old jobs are also purged automatically, after a day or after `connect(retention=…)`. FAILED jobs are not
@@ -101,7 +109,7 @@ def _purge(queue: "Queue", *, before_ms: str) -> Printout:
     """
     from ..core.commands import Purge
 
-    asked = Purge(before_ms=moment_word("before", before_ms, now_ms(queue)), tenant=queue.tenant)
+    asked = Purge(before_ms=moment_word("before", before, now_ms(queue)), tenant=queue.tenant)
     total = 0
     with progress("purging") as advance:
         while gone := queue.connection.ask(asked):

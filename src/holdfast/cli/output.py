@@ -44,11 +44,14 @@ def say(text: str = "") -> None:
     click.echo(clean(text))
 
 
-def answer(record: Any, text: str, *, as_json: bool) -> None:
-    """Print one record: JSON for programs, or a line for people."""
+def answer(record: Any, text: str, grid: "Grid | None" = None, *, as_json: bool) -> None:
+    """Print one record: JSON for programs, or text for people, perhaps below a table."""
     if as_json:
         emit(record)
-    else:
+        return
+    if grid is not None:
+        table(grid.columns, grid.rows, right=grid.right)
+    if text:
         say(text)
 
 
@@ -80,19 +83,14 @@ class Listing(NamedTuple):
     key: Callable[[Any], Any] | None = None
 
 
-def show_reply(reply: Printout, *, as_json: bool) -> None:
-    """Print one answer."""
-    if as_json:
-        emit(reply.record)
-        return
-    if reply.grid is not None:
-        table(reply.grid.columns, reply.grid.rows, right=reply.grid.right)
-    if reply.text:
-        say(reply.text)
-
-
 def show_list(
-    listing: Listing, found: Iterable[Any], now: int, most: int | None, is_chosen: bool, *, as_json: bool
+    listing: Listing,
+    found: Iterable[Any],
+    now: int,
+    most: int | None = None,
+    is_chosen: bool = False,
+    *,
+    as_json: bool,
 ) -> None:
     """Print at most `most` entries; `is_chosen`: options said which."""
     found = found if listing.key is None else sorted(found, key=listing.key)

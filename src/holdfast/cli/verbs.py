@@ -8,7 +8,7 @@ A verb without a face works too: its record is asked, and its reply is shown as 
 """
 
 import types
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from inspect import cleandoc
 from typing import (
     TYPE_CHECKING,
@@ -28,10 +28,10 @@ import msgspec
 from ..core.job import Job
 from ..core.queries import PagedQuery, ask_all
 from ..core.verbs import FIELDS, VERBS, VerbRow, in_path
-from .output import Listing, Printout, show_list, show_reply
+from .output import Listing, Printout, answer, show_list
 from .records import job_record
 from .session import Session, now_ms, options_of
-from .words import Ago, Duration, JobId, JsonText, Key, Moment, Rate, ScheduleName, TaskName
+from .words import Duration, JobId, JsonText, Key, Moment, Rate, ScheduleName, TaskName
 
 if TYPE_CHECKING:
     from ..queue.queue import Queue
@@ -43,8 +43,8 @@ class Face(NamedTuple):
     """What the command line adds to a verb."""
 
     # Asks, with the queue and the values of the options. It returns a `Printout`, entries of the `listing`,
-    # or None if it has printed all. Its docstring is the help.
-    ask: Callable[..., Any]
+    # or None if it has printed all. Its docstring is the help. None: the record is asked.
+    ask: Callable[..., Any] | None = None
     listing: Listing | None = None
     # Arguments and options that are no fields, fields that are no options, and better words for others.
     params: tuple[click.Parameter, ...] = ()
@@ -73,12 +73,12 @@ def face(command: str, **more: Any) -> Callable[[F], F]:
 
 # What is never an option: the session has the tenant, pages are read to the last, claims belong to workers.
 _HIDDEN = ("tenant", "hold", "redacted", "after_domain", "after_name", "after_tenant", "after_task")
+_TIMES = ("run_at", "expires_at", "before_ms", "since_ms", "until_ms")
 _METAVARS = {"job_id": "ID", "cron": "LINE", "tz": "ZONE"}
 # What the texts of a type look like, after the description of the field.
 _HINTS: dict[type, str] = {
     Duration: ": 30s, 2h 30m.",
     Moment: ": 2026-11-15T01:02:03Z.",
-    Ago: ": 7d for seven days ago, or 2026-11-15T01:02:03Z.",
     Rate: ", or per time: 10/s, 100/m, 5/h.",
 }
 
@@ -127,7 +127,7 @@ def build(name: str, verbs: Iterable[VerbRow] = VERBS) -> click.Command | None:
 def _command(
     made: type[click.Command], name: str, verb: VerbRow, flags: Mapping[str, VerbRow], **more: Any
 ) -> click.Command:
-    face = FACES.get(name)
+    face = FACES.get(name, Face())
 
     @click.pass_context
     def callback(ctx: click.Context, /, **values: Any) -> None:
@@ -136,32 +136,31 @@ def _command(
         session = ctx.ensure_object(Session)
         given = [flag for flag in flags if values.pop(f"flag_{flag}")]
         if not given:
-            _run(session, verb, face, values)
+            _run(session, verb, values)
             return
         named = {field: values.pop(field) for field in in_path(verb.path)}
         is_empty = all(value is None or value is False or value == () for value in values.values())
         if len(given) > 1 or not is_empty:
             words = " ".join(field.upper() for field in named)
             raise click.UsageError(f"--{given[0]} needs {words} and nothing else")
-        _run(session, flags[given[0]], FACES.get(f"{name} --{given[0]}"), named)
+        _run(session, flags[given[0]], named)
 
-    params = [*_arguments(verb), *_options(verb, face)]
+    params = _params(verb, face)
     for flag, row in flags.items():
-        text = _help(row, FACES.get(f"{name} --{flag}"))
-        params.append(click.Option([f"--{flag}", f"flag_{flag}"], is_flag=True, help=text))
-    params += face.params if face is not None else ()
-    params += options_of(create=face is not None and (face.listing is not None or face.may_create))
-    return made(name.split()[-1], callback=callback, params=params, help=_help(verb, face), **more)
+        params.append(click.Option([f"--{flag}", f"flag_{flag}"], is_flag=True, help=_help(row)))
+    params += [*face.params, *options_of(create=face.listing is not None or face.may_create)]
+    return made(name.split()[-1], callback=callback, params=params, help=_help(verb), **more)
 
 
-def _help(verb: VerbRow, face: Face | None) -> str:
-    return cleandoc((face.ask if face is not None else verb.kind).__doc__ or "")
+def _help(verb: VerbRow) -> str:
+    return cleandoc((FACES.get(verb.command, Face()).ask or verb.kind).__doc__ or "")
 
 
-def _run(session: Session, verb: VerbRow, face: Face | None, values: dict[str, Any]) -> None:
-    with session.open(create=session.create or (face is not None and face.creates)) as queue:
-        if face is None:
-            show_reply(_plain_reply(verb, ask(queue, verb, values)), as_json=session.as_json)
+def _run(session: Session, verb: VerbRow, values: dict[str, Any]) -> None:
+    face = FACES.get(verb.command, Face())
+    with session.open(create=session.create or face.creates) as queue:
+        if face.ask is None:
+            answer(*_plain_reply(verb, ask(queue, verb, values)), as_json=session.as_json)
             return
         found = face.ask(queue, **values)
         if face.listing is not None:
@@ -169,7 +168,7 @@ def _run(session: Session, verb: VerbRow, face: Face | None, values: dict[str, A
             most = values.get("limit")
             show_list(face.listing, found, now_ms(queue), most, is_chosen, as_json=session.as_json)
         elif found is not None:
-            show_reply(found, as_json=session.as_json)
+            answer(*found, as_json=session.as_json)
 
 
 def _plain_reply(verb: VerbRow, found: Any) -> Printout:
@@ -193,12 +192,12 @@ def record_of(verb: VerbRow, values: Mapping[str, Any], *, tenant: str = "") -> 
     """The record that a verb asks, of the values of its options."""
     said: dict[str, Any] = {name: value for name, value in verb.fixed.items() if value is not None}
     for name, hint in get_type_hints(verb.kind).items():
-        if name in verb.fixed or name not in verb.kind.__struct_fields__:
+        if name in {"hold", *verb.fixed} or name not in verb.kind.__struct_fields__:
             continue
         if name == "tenant":
             if hint is str:
                 said[name] = tenant
-        elif (inner := _nested(name, hint)) is not None:
+        elif (inner := _nested(hint)) is not None:
             parts = {part: values[part] for part in get_type_hints(inner) if values.get(part) is not None}
             said[name] = inner(**parts)
         elif values.get(name) is not None:
@@ -223,80 +222,61 @@ def ask(queue: "Queue", verb: VerbRow, values: Mapping[str, Any]) -> Any:
 # From fields to options
 
 
-def _arguments(verb: VerbRow) -> list[click.Parameter]:
-    """The fields in the path, but for those that the face has instead."""
-    face = FACES.get(verb.command)
-    hints, without = _fields(verb), () if face is None else face.without
-    is_schedule = "/schedules/" in verb.path
-    return [
-        click.Argument(
-            [name],
-            type=ScheduleName() if is_schedule else _type(name, hints.get(name, str)),
-            metavar=_METAVARS.get(name),
-        )
-        for name in in_path(verb.path)
-        if name not in without
-    ]
+class FieldOption(NamedTuple):
+    """A field that is an argument or an option."""
+
+    name: str
+    hint: Any
+    required: bool
+    default: Any
 
 
-def _options(verb: VerbRow, face: Face | None) -> list[click.Parameter]:
-    """All other fields that may be chosen."""
-    left_out = {*_HIDDEN, *in_path(verb.path)}
+def _params(verb: VerbRow, face: Face) -> list[click.Parameter]:
+    """Arguments for the fields in the path, and options for all others that may be chosen."""
+    fields = {one.name: one for one in _fields(verb.kind, {*_HIDDEN, *verb.fixed, *face.without})}
+    params: list[click.Parameter] = []
+    for name in in_path(verb.path):
+        if (one := fields.pop(name, None)) is not None:
+            kind = ScheduleName() if "/schedules/" in verb.path else _type(name, one.hint)
+            params.append(click.Argument([name], type=kind, metavar=_METAVARS.get(name)))
     if issubclass(verb.kind, PagedQuery):
-        left_out.add("limit")
-    helps = {} if face is None else face.helps
-    return [
-        _option(verb, name, hint, helps.get(name) or FIELDS.get(name, ""))
-        for name, hint in _fields(verb).items()
-        if name not in left_out
-    ]
+        fields.pop("limit", None)
+    return params + [_option(one, face.helps.get(one.name, "")) for one in fields.values()]
 
 
-def _fields(verb: VerbRow) -> dict[str, Any]:
-    """The fields of a record with their types, those of a limit or schedule in it among them."""
-    face = FACES.get(verb.command)
-    left_out = {*verb.fixed, *(() if face is None else face.without)}
-    found: dict[str, Any] = {}
-    for name, hint in get_type_hints(verb.kind).items():
-        if name in verb.kind.__struct_fields__ and name not in left_out:
-            inner = _nested(name, hint)
-            found |= {name: hint} if inner is None else get_type_hints(inner)
-    return {name: hint for name, hint in found.items() if name not in left_out}
+def _fields(kind: type[msgspec.Struct], left_out: set[str]) -> Iterator[FieldOption]:
+    """The fields of a record, and instead of a limit or schedule in it the fields of that."""
+    hints = get_type_hints(kind)
+    for field in msgspec.structs.fields(kind):
+        if field.name in left_out:
+            continue
+        if (inner := _nested(hints[field.name])) is not None:
+            yield from _fields(inner, left_out)
+        else:
+            default = None if field.required else field.default
+            yield FieldOption(field.name, hints[field.name], field.required, default)
 
 
-def _nested(name: str, hint: Any) -> Any:
+def _nested(hint: Any) -> Any:
     """The record in a field whose fields are options themselves; None: it is a value."""
-    kinds = [kind for kind in get_args(hint) or (hint,) if kind is not type(None)]
+    kinds = [kind for kind in _alternatives(hint) if kind is not type(None)]
     is_record = len(kinds) == 1 and isinstance(kinds[0], type) and issubclass(kinds[0], msgspec.Struct)
-    return kinds[0] if is_record and name not in _HIDDEN else None
+    return kinds[0] if is_record else None
 
 
-def _option(verb: VerbRow, name: str, hint: Any, text: str) -> click.Option:
-    kind = _type(name, hint)
+def _option(field: FieldOption, text: str) -> click.Option:
+    name, kind = field.name, _type(field.name, field.hint)
+    text = text or FIELDS.get(name, "")
     if type(kind) in _HINTS:
         text = text.rstrip(".") + _HINTS[type(kind)]
-    required, default = _default(verb, name)
-    if default not in (None, "", b"", 0, False, ()):
-        text += f"  [{default}]"
     word = name.removesuffix("_ms").removesuffix("_id").replace("_", "-")
-    if hint is bool:
-        return click.Option([f"--{word}", name], is_flag=True, help=text)
-    return click.Option(
-        [f"--{word}", name], type=kind, required=required, help=text, metavar=_metavar(name, kind)
-    )
-
-
-def _metavar(name: str, kind: Any) -> str | None:
-    return _METAVARS.get(name) or (kind.metavar if hasattr(kind, "metavar") else None)
-
-
-def _default(verb: VerbRow, name: str) -> tuple[bool, Any]:
-    """Whether a field is required, and its default."""
-    for kind in (verb.kind, *(_nested(*field) for field in get_type_hints(verb.kind).items())):
-        for field in msgspec.structs.fields(kind) if kind is not None else ():
-            if field.name == name:
-                return field.required, None if field.required else field.default
-    return False, None
+    if field.hint is bool:
+        words = f"--{word}/--no-{word}" if field.default else f"--{word}"
+        return click.Option([words, name], is_flag=True, default=field.default, help=text)
+    if field.default not in (None, "", b"", 0, ()):
+        text += f"  [{field.default}]"
+    metavar = _METAVARS.get(name) or getattr(kind, "metavar", None)
+    return click.Option([f"--{word}", name], type=kind, required=field.required, help=text, metavar=metavar)
 
 
 def _type(name: str, hint: Any) -> Any:
@@ -305,12 +285,10 @@ def _type(name: str, hint: Any) -> Any:
         return JobId()
     if name == "task":
         return TaskName()
-    if name == "before_ms":
-        return Ago()
+    if name in _TIMES:
+        return Moment()
     if name.endswith("_ms"):
         return Duration()
-    if name in ("run_at", "expires_at"):
-        return Moment()
     kinds = [kind for kind in _alternatives(hint) if kind is not type(None)]
     if bytes in kinds and str not in kinds:
         return Key()

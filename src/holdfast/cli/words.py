@@ -98,12 +98,6 @@ class Moment(ParamType):
         return value if isinstance(value, int) else moment_ms(value, name=f"--{_word(param)}")
 
 
-class Ago(ParamType):
-    """A time, or how long ago: text, since that depends on the time of the store; see `moment_word`."""
-
-    name = metavar = "WHEN"
-
-
 class Rate(ParamType):
     """Starts in a second, from a number or text such as 100/m."""
 

@@ -4,10 +4,14 @@
     the clock                jobs from the future: the clock was set back
     the counts               the stored counts against the jobs; in a large store only with --full or --repair
 
-Failed jobs, stuck jobs, pauses and tasks that no worker runs are listed, but are not problems.
+Failed jobs, stuck jobs, pauses and tasks that no worker runs are listed, but are not problems. With --worker
+it checks the health file of a path, of a process id, or of every worker of this machine in the store.
 """
 
-from typing import TYPE_CHECKING
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -19,11 +23,13 @@ from ..jobs import Selection, find
 from ..output import emit, progress, say, span
 from ..records import pause_text, paused
 from ..session import Session, now_ms, settings
-from .doctor_worker import ALL, examine
 
 if TYPE_CHECKING:
+    from ...core.worker import Worker
     from ...queue.queue import Queue
 
+# The value of --worker without an argument.
+ALL = "all"
 # Smaller differences between clocks are not reported.
 AHEAD_MS = MINUTE_MS
 # How long ago a store was last used, without being closed, before it may be a backup.
@@ -53,7 +59,7 @@ def doctor(session: Session, /, *, full: bool, repair: bool, which: str | None) 
     from ...core.queries import GetReport
 
     if which is not None:
-        examine(session, which)
+        _examine(session, which)
         return
     with session.existing() as queue:
         if repair:
@@ -182,3 +188,59 @@ def _unknown_tasks(queue: "Queue") -> list[str]:
         if one.ready
         and not any(runs_task(w, tenant, one.task, is_handled=one.task in handled) for w in workers)
     ]
+
+
+# Workers
+
+
+def _examine(session: Session, which: str) -> None:
+    """Check workers, print the results, and exit with 1 if one is unhealthy."""
+    from ...store.common.clock import system_clock
+
+    verdicts = list(_verdicts(session, which, system_clock()))
+    well = all(verdict["ok"] for verdict in verdicts)
+    if session.as_json:
+        emit({"ok": well, "workers": verdicts})
+    else:
+        for verdict in verdicts:
+            which = f"worker {verdict['worker']}: " if verdict["worker"] else ""
+            say(f"{'✓' if verdict['ok'] else '✗'} {which}{verdict['text']}")
+    if not well:
+        raise click.exceptions.Exit(Exit.ERROR)
+
+
+def _verdicts(session: Session, which: str, now: int) -> Iterator[dict[str, Any]]:
+    if which != ALL and not which.isdecimal():
+        yield _judged(which, which, now)
+        return
+    with session.existing() as queue:
+        here = [worker for worker in queue.workers() if worker.host == socket.gethostname()]
+        now = now_ms(queue)
+    chosen = [worker for worker in here if which in (ALL, str(worker.pid))]
+    for worker in chosen:
+        yield _of_worker(worker, now)
+    if not chosen:
+        text = "no such worker of this machine is alive on this store; see holdfast workers"
+        if which == ALL:
+            text = "no worker of this machine is alive on this store"
+        yield {"worker": "" if which == ALL else which, "ok": False, "text": text}
+
+
+def _of_worker(worker: "Worker", now: int) -> dict[str, Any]:
+    if worker.health:
+        return _judged(str(worker.pid), worker.health, now)
+    text = "it is alive, but its health is unknown; start it with --health-file PATH"
+    return {"worker": str(worker.pid), "ok": False, "text": text}
+
+
+def _judged(name: str, path: str, now: int) -> dict[str, Any]:
+    from ...core.errors import HoldfastError
+    from ...work import health
+
+    try:
+        found = health.read(Path(path))
+    except HoldfastError as error:
+        return {"worker": name, "ok": False, "text": f"{error}: it has not started, or has ended"}
+    wrong = health.complaint(found, now_ms=now)
+    text = wrong or health.summary(found, now_ms=now)
+    return {"worker": str(found.pid), "ok": not wrong, "text": text}

@@ -8,16 +8,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..exits import Exit
-from ..output import answer, emit, note, say, since, table
+from ..output import Listing, answer, emit, note, say, show_list, since
 from ..session import Session, now_ms, settings
 from ..words import open_input, stdin
 
 if TYPE_CHECKING:
     from ...core.handler import Handler
     from ...work.runners.records import RunResult
-
-COLUMNS = ("TASK", "LANG", "VERSION", "EID", "SET")
-VERSION_COLUMNS = ("VERSION", "LANG", "RESTORES", "SET")
 
 
 @click.group()
@@ -87,6 +84,26 @@ def get_handler(session: Session, /, *, task: str, version: int | None) -> None:
         click.echo(found.body, nl=not found.body.endswith("\n"))
 
 
+def _row(one: "Handler", now: int) -> tuple[str, ...]:
+    return one.task, one.lang, str(one.version), one.eid, since(one.created_at, now)
+
+
+def _version_row(one: "Handler", now: int) -> tuple[str, ...]:
+    return str(one.version), one.lang, str(one.restores or ""), since(one.created_at, now)
+
+
+HANDLERS = Listing(
+    "no handlers",
+    ("TASK", "LANG", "VERSION", "EID", "SET"),
+    _row,
+    lambda one, _now: _record(one),
+    right=("VERSION",),
+)
+VERSIONS = HANDLERS._replace(
+    columns=("VERSION", "LANG", "RESTORES", "SET"), row=_version_row, right=("VERSION", "RESTORES")
+)
+
+
 @handler.command("list")
 @click.option("--versions", "task", metavar="TASK", help="List the versions of one handler.")
 @settings(create=True)
@@ -96,19 +113,7 @@ def list_handlers(session: Session, /, *, task: str | None) -> None:
     with session.existing() as queue:
         found = list(queue.handlers) if task is None else _all_versions(queue, task)
         now = now_ms(queue)
-    if session.as_json:
-        for one in found:
-            emit(_record(one))
-    elif not found:
-        say("no handlers")
-    elif task is None:
-        rows = [(one.task, one.lang, str(one.version), one.eid, since(one.created_at, now)) for one in found]
-        table(COLUMNS, rows, right=("VERSION",))
-    else:
-        versions = [
-            (str(one.version), one.lang, str(one.restores or ""), since(one.created_at, now)) for one in found
-        ]
-        table(VERSION_COLUMNS, versions, right=("VERSION", "RESTORES"))
+    show_list(HANDLERS if task is None else VERSIONS, found, now, as_json=session.as_json)
 
 
 def _all_versions(queue: Any, task: str) -> "list[Handler]":

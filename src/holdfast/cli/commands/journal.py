@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ...core.counting import counted
-from ..output import NOTHING, emit, say, since, table
+from ..output import NOTHING, Grid, Listing, answer, show_list, since
 from ..session import Session, settings
 
 if TYPE_CHECKING:
@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from ...journal.status import JournalStatus
 
 COLUMNS = ("WAITING", "OLDEST", "SEGMENTS", "BYTES", "PROCESS", "IDS UNTIL", "REFUSED", "DAMAGED")
-REFUSED = ("ID", "TENANT", "TASK", "REFUSED", "ERROR")
 
 
 @click.command()
@@ -34,16 +33,15 @@ def journal(session: Session, /, *, folder: str, refused: bool, ingest: bool) ->
     from ...store.common.clock import system_clock
 
     if refused:
-        _list_refused(session, list(JournalFolder(folder).refused()), system_clock())
+        lines = JournalFolder(folder).refused()
+        show_list(REFUSED, lines, system_clock(), as_json=session.as_json)
         return
     before = read_status(folder)
     if ingest:
         _ingest(session, folder, before)
         return
-    if session.as_json:
-        emit(_record(before))
-    else:
-        table(COLUMNS, [_row(before, system_clock())], right=COLUMNS)
+    grid = Grid(COLUMNS, [_row(before, system_clock())], COLUMNS)
+    answer(_record(before), "", grid, as_json=session.as_json)
 
 
 def _ingest(session: Session, folder: str, before: "JournalStatus") -> None:
@@ -59,21 +57,8 @@ def _ingest(session: Session, folder: str, before: "JournalStatus") -> None:
         connection.ingest()
     finally:
         connection.close()
-    if session.as_json:
-        emit({"ingested": before.waiting})
-    else:
-        say(f"ingested {counted(before.waiting, 'job')}")
-
-
-def _list_refused(session: Session, lines: "list[RefusedLine]", now: int) -> None:
-    if session.as_json:
-        for line in lines:
-            emit(_refused_record(line))
-    elif not lines:
-        say("no refused jobs")
-    else:
-        rows = [(line.id, line.tenant, line.task, since(line.at_ms, now), line.error) for line in lines]
-        table(REFUSED, rows, right=REFUSED[:1])
+    text = f"ingested {counted(before.waiting, 'job')}"
+    answer({"ingested": before.waiting}, text, as_json=session.as_json)
 
 
 def _record(status: "JournalStatus") -> dict[str, Any]:
@@ -93,7 +78,11 @@ def _row(status: "JournalStatus", now: int) -> tuple[str, ...]:
     )
 
 
-def _refused_record(line: "RefusedLine") -> dict[str, Any]:
+def _refused_row(line: "RefusedLine", now: int) -> tuple[str, ...]:
+    return line.id, line.tenant, line.task, since(line.at_ms, now), line.error
+
+
+def _refused_record(line: "RefusedLine", _now: int) -> dict[str, Any]:
     import msgspec
 
     from ...core.commands import NewJob
@@ -101,3 +90,12 @@ def _refused_record(line: "RefusedLine") -> dict[str, Any]:
     job = msgspec.to_builtins(msgspec.msgpack.decode(line.job, type=NewJob))
     names = ("at_ms", "id", "tenant", "task", "code", "error")
     return {name: getattr(line, name) for name in names} | {"job": job}
+
+
+REFUSED = Listing(
+    "no refused jobs",
+    ("ID", "TENANT", "TASK", "REFUSED", "ERROR"),
+    _refused_row,
+    _refused_record,
+    right=("ID",),
+)

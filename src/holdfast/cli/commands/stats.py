@@ -1,20 +1,147 @@
-"""`holdfast stats`: rates, waits, durations and failures by task, from log files."""
+"""`holdfast stats`: rates, waits, durations and failures by task, from the JSON lines of log files.
+
+Lines that are not events of jobs are counted and skipped. All durations are kept, eight bytes each, so that
+percentiles are exact.
+"""
 
 import gzip
 import zlib
-from collections.abc import Iterator
+from array import array
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from contextlib import nullcontext
-from typing import IO
+from datetime import datetime
+from typing import IO, Any, NamedTuple
 
 import click
+import msgspec
 
-from ..output import emit, note, say, span, table
+from ..output import Listing, note, show_list, span
 from ..words import open_input, stdin
 
+LOGGER = "holdfast.job"
+# Events of runs that ended, and of those that did not succeed.
+ENDED = ("finished", "retry", "failed", "cancelled", "lost", "quarantined", "expired")
+FAILED = ("failed", "quarantined", "expired")
+PERCENTILES = (50, 95, 99)
 COLUMNS = (
     *("TENANT", "TASK", "ADDED", "RUNS", "PER S", "RETRIED", "LOST", "FAILED", "FAILED %"),
     *("WAIT P50", "WAIT P99", "RUN P50", "RUN P95", "RUN P99"),
 )
+
+
+class Event(msgspec.Struct, frozen=True):
+    """The fields that are read from a line."""
+
+    time: str = ""
+    logger: str = ""
+    event: str = ""
+    task: str = ""
+    tenant: str = ""
+    waited_ms: float | None = None
+    duration_ms: float | None = None
+    cpu_ms: float | None = None
+
+
+class TaskStats:
+    """The statistics of one task of a tenant."""
+
+    def __init__(self) -> None:
+        self.events: Counter[str] = Counter()
+        self.first_s = self.last_s = 0.0
+        self.waited_ms, self.duration_ms = array("d"), array("d")
+        self.cpu_ms = 0.0
+
+    def note(self, event: Event, at_s: float) -> None:
+        """Count an event."""
+        self.events[event.event] += 1
+        self.first_s = min(self.first_s or at_s, at_s)
+        self.last_s = max(self.last_s, at_s)
+        if event.event not in ENDED:
+            # `started` repeats how long the job has waited.
+            return
+        self.cpu_ms += event.cpu_ms or 0.0
+        if event.waited_ms is not None:
+            self.waited_ms.append(event.waited_ms)
+        if event.duration_ms is not None:
+            self.duration_ms.append(event.duration_ms)
+
+    @property
+    def ended(self) -> int:
+        """How many runs have ended."""
+        return sum(self.events[name] for name in ENDED)
+
+    @property
+    def failed(self) -> int:
+        """How many jobs have failed."""
+        return sum(self.events[name] for name in FAILED)
+
+    @property
+    def per_s(self) -> float:
+        """Runs per second, from the first line to the last; 0 if that is less than a second."""
+        span_s = self.last_s - self.first_s
+        return self.ended / span_s if span_s >= 1 else 0.0
+
+
+class LogStats(NamedTuple):
+    """The tasks by (tenant, task), and how many lines were not events."""
+
+    tasks: dict[tuple[str, str], TaskStats]
+    others: int
+
+
+_decode = msgspec.json.Decoder(Event).decode
+
+
+def read_lines(lines: Iterable[bytes]) -> LogStats:
+    """The statistics of all lines, in any order."""
+    tasks: dict[tuple[str, str], TaskStats] = {}
+    others = 0
+    for line in lines:
+        event = read_event(line)
+        if event is None:
+            others += 1
+            continue
+        stats = tasks.setdefault((event.tenant, event.task), TaskStats())
+        stats.note(event, datetime.fromisoformat(event.time).timestamp())
+    return LogStats(dict(sorted(tasks.items())), others)
+
+
+def read_event(line: bytes) -> Event | None:
+    """The event of a line; None: it is not an event."""
+    if not line.lstrip().startswith(b"{"):
+        return None
+    try:
+        event = _decode(line)
+        datetime.fromisoformat(event.time)
+    except (msgspec.MsgspecError, UnicodeDecodeError, ValueError):
+        return None
+    return event if event.logger == LOGGER and event.event and event.task else None
+
+
+def percentile(values: "array[float]", percent: int) -> float | None:
+    """The percentile of the values; None if there are no values."""
+    if not values:
+        return None
+    ordered = sorted(values)
+    return ordered[max(-(-len(ordered) * percent // 100) - 1, 0)]
+
+
+def stats_record(tenant: str, task: str, stats: TaskStats) -> dict[str, Any]:
+    """The statistics of a task, as JSON."""
+    spans = {"waited_ms": stats.waited_ms, "duration_ms": stats.duration_ms}
+    return {
+        "tenant": tenant,
+        "task": task,
+        **{name: stats.events[name] for name in ("added", "started", *ENDED)},
+        "per_s": round(stats.per_s, 3) or None,
+        "failed_percent": round(100 * stats.failed / stats.ended, 2) if stats.ended else 0.0,
+        **{
+            name: {f"p{percent}": percentile(values, percent) for percent in PERCENTILES}
+            for name, values in spans.items()
+        },
+        "cpu_ms": round(stats.cpu_ms, 1),
+    }
 
 
 @click.command()
@@ -27,18 +154,12 @@ def stats(ctx: click.Context, /, *, files: tuple[str, ...], as_json: bool) -> No
     The files are what `holdfast worker` and `holdfast serve` write with -v (or -vv) and --log-format json;
     `-` is the standard input, and names that end in .gz are decompressed. docs/logging.md lists the fields.
     """
-    from ..logstats import read_lines, stats_record
     from ..session import Session
 
     found = read_lines(_lines(files))
     records = [stats_record(*pair, task) for pair, task in found.tasks.items()]
-    if as_json or ctx.ensure_object(Session).as_json:
-        for record in records:
-            emit(record)
-    elif not records:
-        say("no jobs")
-    else:
-        table(COLUMNS, [_row(record) for record in records], right=COLUMNS[2:])
+    as_json = as_json or ctx.ensure_object(Session).as_json
+    show_list(LISTING, records, 0, as_json=as_json)
     if found.others:
         note(f"{found.others:,} other lines")
 
@@ -56,9 +177,7 @@ def _decompressed(name: str, file: IO[bytes]) -> Iterator[bytes]:
         raise click.UsageError(f"{name}: {error}") from None
 
 
-def _row(record: dict[str, object]) -> tuple[str, ...]:
-    from ..logstats import ENDED, FAILED
-
+def _row(record: dict[str, object], _now: int) -> tuple[str, ...]:
     def count(*names: str) -> str:
         return f"{sum(int(str(record[name])) for name in names):,}"
 
@@ -83,3 +202,6 @@ def _shown(ms: float | None) -> str:
     if ms is None:
         return "–"
     return f"{ms:g} ms" if ms < 1000 else span(round(ms))
+
+
+LISTING = Listing("no jobs", COLUMNS, _row, lambda record, _now: record, right=COLUMNS[2:])
