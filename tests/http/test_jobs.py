@@ -291,6 +291,8 @@ def test_what_governs_jobs_can_be_said(client):
     client.ok("POST", "/v1/pauses", {"task": "t", "tenant": ""})
     assert client.ok("GET", "/v1/pauses")["pauses"] == [{"tenant": "", "task": "t", "domain": None}]
     client.ok("POST", "/v1/pauses", {"task": "t", "tenant": "", "on": False})
+    client.ok("POST", "/v1/pauses", {"task": "u", "tenant": ""})
+    client.ok("DELETE", "/v1/pauses?task=u&tenant=")
 
     made = client.ok("PUT", "/v1/schedules/nightly", {"cron": "0 3 * * *", "job": {"task": "night"}})
     assert (made["name"], made["cron"]) == ("nightly", "0 3 * * *")

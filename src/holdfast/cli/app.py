@@ -56,6 +56,7 @@ SYNONYMS = {
     **dict.fromkeys(("get", "inspect", "log", "logs", "result", "describe"), "show"),
     **dict.fromkeys(("enqueue", "push", "put", "submit", "send", "new", "create"), "add"),
     **dict.fromkeys(("retry", "rerun", "restart"), "requeue"),
+    **dict.fromkeys(("edit", "change", "modify", "patch"), "update"),
     **dict.fromkeys(("rm", "remove", "del"), "delete"),
     **dict.fromkeys(("kill", "stop", "abort"), "cancel"),
     **dict.fromkeys(("clean", "prune", "vacuum", "gc"), "purge"),
