@@ -267,7 +267,7 @@ def test_a_store_that_cannot_be_is_refused(shell, store, code, complaint):
 AS_NOBODY = """
 import importlib, os, sys
 from holdfast.cli.app import FILES, app
-import holdfast.cli.faces
+import holdfast.cli.verb_commands
 for file in FILES.values():
     importlib.import_module(f"holdfast.cli.commands.{file}")
 def run(*words):

@@ -5,8 +5,8 @@ import pytest
 from click.testing import CliRunner
 
 from holdfast.cli.app import FILES, app
-from holdfast.cli.faces import command_of
-from holdfast.cli.verbs import FACES, build, names_of
+from holdfast.cli.verb_commands import command_of
+from holdfast.cli.verbs import VERB_COMMANDS, build, names_of
 from holdfast.core import commands as c
 from holdfast.core import queries as q
 from holdfast.core.verbs import VERBS, VerbRow
@@ -45,7 +45,7 @@ def test_every_verb_has_a_path_a_command_and_a_description(verb):
 
 
 def test_every_command_has_help_and_so_have_its_options():
-    """Those that are made of the table; and no face is left without a verb."""
+    """Those that are made of the table; and no function is left without a verb."""
     made = [command_of(name) for name in names_of() if name not in FILES]
     for command in made:
         assert command is not None
@@ -55,7 +55,7 @@ def test_every_command_has_help_and_so_have_its_options():
             assert (one.help or "").strip(), one.name
             assert lacking == [], one.name
 
-    assert FACES.keys() <= {verb.command for verb in VERBS}
+    assert VERB_COMMANDS.keys() <= {verb.command for verb in VERBS}
 
 
 @pytest.fixture

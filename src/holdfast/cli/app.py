@@ -84,7 +84,7 @@ class App(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """The command of that name, or None."""
         if cmd_name not in FILES:
-            from .faces import command_of
+            from .verb_commands import command_of
 
             return command_of(cmd_name)
         module = importlib.import_module(f"{__package__}.commands.{FILES[cmd_name]}")

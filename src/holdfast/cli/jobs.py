@@ -24,7 +24,7 @@ from .exits import Exit, complain, tell
 from .output import Listing, confirm, cut, emit, progress, say, since, table
 from .records import job_record, key_text
 from .session import Session, now_ms
-from .verbs import face
+from .verbs import verb_command
 from .words import STATES, JobId, Key, ScheduleName, TaskName
 
 if TYPE_CHECKING:
@@ -165,7 +165,7 @@ LISTING = Listing(
 )
 
 
-@face(
+@verb_command(
     "jobs",
     listing=LISTING,
     params=(*_SELECTING, _ARCHIVED, _AFTER, _LIMIT),
@@ -279,7 +279,7 @@ class Many:
             emit({"id": str(job_id), "state": str(reply.state) if reply is not None else None})
 
 
-@face("cancel", params=(_IDS, *_SELECTING, _ALL, YES), without=("job_id",))
+@verb_command("cancel", params=(_IDS, *_SELECTING, _ALL, YES), without=("job_id",))
 def _cancel(queue: "Queue", *, ids: tuple[int, ...], force: bool, **options: Any) -> None:
     """Take jobs out of the queue.
 
@@ -294,7 +294,7 @@ def _cancel(queue: "Queue", *, ids: tuple[int, ...], force: bool, **options: Any
     many.run(many.choose(ids, **options), lambda job_id: Cancel(job_id=job_id, force=force))
 
 
-@face("delete", params=(_IDS, *_SELECTING, _ARCHIVED, _ALL, YES), without=("job_id",))
+@verb_command("delete", params=(_IDS, *_SELECTING, _ARCHIVED, _ALL, YES), without=("job_id",))
 def _delete(queue: "Queue", *, ids: tuple[int, ...], **options: Any) -> None:
     """Delete jobs, including archived ones.
 
@@ -304,7 +304,7 @@ def _delete(queue: "Queue", *, ids: tuple[int, ...], **options: Any) -> None:
     many.run(many.choose(ids, **options), lambda job_id: Delete(job_id=job_id))
 
 
-@face(
+@verb_command(
     "requeue",
     params=(_IDS, *_SELECTING, _ALL, YES),
     without=("job_id", "task", "forgive", "unless_running"),

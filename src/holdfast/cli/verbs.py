@@ -2,9 +2,9 @@
 
     a verb ──▶ its record's fields ──▶ arguments and options ──▶ asked ──▶ shown
                        ▲                                           ▲         ▲
-                       └────────────────── its face ───────────────┴─────────┘
+                       └──────────── its `VerbCommand` ────────────┴─────────┘
 
-A verb without a face works too: its record is asked, and its reply is shown as HTTP sends it.
+A verb without one works too: its record is asked, and its reply is shown as HTTP sends it.
 """
 
 import types
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-class Face(NamedTuple):
+class VerbCommand(NamedTuple):
     """What the command line adds to a verb."""
 
     # Asks, with the queue and the values of the options. It returns a `Printout`, entries of the `listing`,
@@ -55,17 +55,17 @@ class Face(NamedTuple):
     may_create: bool = False
 
 
-# The faces by command; `faces` and `jobs` fill it.
-FACES: dict[str, Face] = {}
+# By command; `verb_commands` and `jobs` fill it.
+VERB_COMMANDS: dict[str, VerbCommand] = {}
 # Help of commands that are only groups.
 GROUPS: dict[str, str] = {}
 
 
-def face(command: str, **more: Any) -> Callable[[F], F]:
-    """Make a function the face of a verb, by the command of the verb; see `Face`."""
+def verb_command(command: str, **more: Any) -> Callable[[F], F]:
+    """Have a function ask a verb on the command line, by the command of the verb; see `VerbCommand`."""
 
     def add(function: F) -> F:
-        FACES[command] = Face(function, **more)
+        VERB_COMMANDS[command] = VerbCommand(function, **more)
         return function
 
     return add
@@ -83,8 +83,8 @@ _HINTS: dict[type, str] = {
 }
 
 
-class _Fielded(click.Command):
-    """A command without arguments that has --task: for a bare argument the error suggests --task."""
+class _TaskOptionCommand(click.Command):
+    """A command that may have --task and no arguments: for a bare argument the error suggests --task."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """As in click, but with a hint."""
@@ -113,21 +113,21 @@ def build(name: str, verbs: Iterable[VerbRow] = VERBS) -> click.Command | None:
     below = [command for command in rows if " " in command and "--" not in command]
     if not below:
         flags = {command.partition("--")[2]: verb for command, verb in rows.items() if "--" in command}
-        return _command(_Fielded, name, rows[name], flags) if name in rows else None
+        return _command(_TaskOptionCommand, name, rows[name], flags) if name in rows else None
     if name in rows:
         group = _command(click.Group, name, rows[name], {}, invoke_without_command=True)
         assert isinstance(group, click.Group)
     else:
         group = click.Group(name, help=GROUPS.get(name))
     for command in below:
-        group.add_command(_command(_Fielded, command, rows[command], {}))
+        group.add_command(_command(_TaskOptionCommand, command, rows[command], {}))
     return group
 
 
 def _command(
     made: type[click.Command], name: str, verb: VerbRow, flags: Mapping[str, VerbRow], **more: Any
 ) -> click.Command:
-    face = FACES.get(name, Face())
+    added = VERB_COMMANDS.get(name, VerbCommand())
 
     @click.pass_context
     def callback(ctx: click.Context, /, **values: Any) -> None:
@@ -145,28 +145,28 @@ def _command(
             raise click.UsageError(f"--{given[0]} needs {words} and nothing else")
         _run(session, flags[given[0]], named)
 
-    params = _params(verb, face)
+    params = _params(verb, added)
     for flag, row in flags.items():
         params.append(click.Option([f"--{flag}", f"flag_{flag}"], is_flag=True, help=_help(row)))
-    params += [*face.params, *options_of(create=face.listing is not None or face.may_create)]
+    params += [*added.params, *options_of(create=added.listing is not None or added.may_create)]
     return made(name.split()[-1], callback=callback, params=params, help=_help(verb), **more)
 
 
 def _help(verb: VerbRow) -> str:
-    return cleandoc((FACES.get(verb.command, Face()).ask or verb.kind).__doc__ or "")
+    return cleandoc((VERB_COMMANDS.get(verb.command, VerbCommand()).ask or verb.kind).__doc__ or "")
 
 
 def _run(session: Session, verb: VerbRow, values: dict[str, Any]) -> None:
-    face = FACES.get(verb.command, Face())
-    with session.open(create=session.create or face.creates) as queue:
-        if face.ask is None:
+    added = VERB_COMMANDS.get(verb.command, VerbCommand())
+    with session.open(create=session.create or added.creates) as queue:
+        if added.ask is None:
             answer(*_plain_reply(verb, ask(queue, verb, values)), as_json=session.as_json)
             return
-        found = face.ask(queue, **values)
-        if face.listing is not None:
+        found = added.ask(queue, **values)
+        if added.listing is not None:
             is_chosen = any(values[field] for field in values if field not in ("after", "limit", "count"))
             most = values.get("limit")
-            show_list(face.listing, found, now_ms(queue), most, is_chosen, as_json=session.as_json)
+            show_list(added.listing, found, now_ms(queue), most, is_chosen, as_json=session.as_json)
         elif found is not None:
             answer(*found, as_json=session.as_json)
 
@@ -231,9 +231,9 @@ class FieldOption(NamedTuple):
     default: Any
 
 
-def _params(verb: VerbRow, face: Face) -> list[click.Parameter]:
+def _params(verb: VerbRow, added: VerbCommand) -> list[click.Parameter]:
     """Arguments for the fields in the path, and options for all others that may be chosen."""
-    fields = {one.name: one for one in _fields(verb.kind, {*_HIDDEN, *verb.fixed, *face.without})}
+    fields = {one.name: one for one in _fields(verb.kind, {*_HIDDEN, *verb.fixed, *added.without})}
     params: list[click.Parameter] = []
     for name in in_path(verb.path):
         if (one := fields.pop(name, None)) is not None:
@@ -241,7 +241,7 @@ def _params(verb: VerbRow, face: Face) -> list[click.Parameter]:
             params.append(click.Argument([name], type=kind, metavar=_METAVARS.get(name)))
     if issubclass(verb.kind, PagedQuery):
         fields.pop("limit", None)
-    return params + [_option(one, face.helps.get(one.name, "")) for one in fields.values()]
+    return params + [_option(one, added.helps.get(one.name, "")) for one in fields.values()]
 
 
 def _fields(kind: type[msgspec.Struct], left_out: set[str]) -> Iterator[FieldOption]:

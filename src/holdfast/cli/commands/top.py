@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ...core.durations import iso
-from ..faces import WORKERS
 from ..output import NOTHING, clean, cut, emit, since, style_of, terminal
 from ..records import pause_text, worker_record
 from ..session import Session, settings
+from ..verb_commands import WORKERS
 
 if TYPE_CHECKING:
     from ...core.queries import Overview

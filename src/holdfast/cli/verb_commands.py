@@ -1,4 +1,4 @@
-"""What the command line adds to `core.verbs`: more help, what asks more than once, the answers."""
+"""The verbs on the command line, but for those of jobs: their help, what they ask, and what they print."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -26,7 +26,7 @@ from .records import (
     worker_record,
 )
 from .session import now_ms
-from .verbs import GROUPS, build, face
+from .verbs import GROUPS, build, verb_command
 from .words import ARG, STATES, Duration, TaskName, chosen, data_of, job_params, moment_word
 
 if TYPE_CHECKING:
@@ -54,14 +54,14 @@ what each scope allows.
 # The store
 
 
-@face("why")
+@verb_command("why")
 def _why(queue: "Queue", *, job_id: int) -> Printout:
     """Explain why a job is not running."""
     text = queue.why(job_id)
     return Printout({"id": str(job_id), "why": text}, text)
 
 
-@face("counts", without=("merged", "task"), may_create=True)
+@verb_command("counts", without=("merged", "task"), may_create=True)
 def _counts(queue: "Queue") -> Printout:
     """Count jobs by task and state, including archived jobs."""
     tasks = queue.counts()
@@ -100,7 +100,7 @@ _BEFORE = click.Option(
 )
 
 
-@face("purge", params=(_BEFORE,), without=("before_ms", "limit"))
+@verb_command("purge", params=(_BEFORE,), without=("before_ms", "limit"))
 def _purge(queue: "Queue", *, before: str) -> Printout:
     """Delete archived jobs that ended before a time.
 
@@ -118,7 +118,7 @@ def _purge(queue: "Queue", *, before: str) -> Printout:
     return Printout({"purged": total}, f"purged {counted(total, 'job')}")
 
 
-@face("retention", params=(click.Argument(["time"], required=False),))
+@verb_command("retention", params=(click.Argument(["time"], required=False),))
 def _retention(queue: "Queue", *, time: str | None) -> Printout:
     """Show or set how long ended jobs are kept.
 
@@ -131,7 +131,7 @@ def _retention(queue: "Queue", *, time: str | None) -> Printout:
     return Printout({"retention_ms": kept_ms}, span(kept_ms))
 
 
-@face("workers stop", params=(click.Argument(["worker"], metavar="ID"),), without=("name",))
+@verb_command("workers stop", params=(click.Argument(["worker"], metavar="ID"),), without=("name",))
 def _stop_worker(queue: "Queue", *, worker: str) -> Printout:
     """Have a worker finish what it runs and end, as on SIGTERM.
 
@@ -164,7 +164,7 @@ WORKERS = Listing(
 )
 
 
-@face("workers", listing=WORKERS, without=("name",))
+@verb_command("workers", listing=WORKERS, without=("name",))
 def _workers(queue: "Queue") -> "list[Worker]":
     """List live workers and their tasks, or stop one."""
     return queue.workers()
@@ -173,7 +173,7 @@ def _workers(queue: "Queue") -> "list[Worker]":
 # Limits and pauses
 
 
-@face("limit", creates=True)
+@verb_command("limit", creates=True)
 def _limit(
     queue: "Queue", *, domain: bytes, rate: float | None, burst: int | None, concurrency: int | None
 ) -> Printout:
@@ -193,7 +193,7 @@ def _limit(
     return Printout(limit_record(domain, kept), f"{key_text(domain)}: {limit_text(kept)}")
 
 
-@face("limit --off")
+@verb_command("limit --off")
 def _remove_limit(queue: "Queue", *, domain: bytes) -> Printout:
     """Remove the limit."""
     if domain not in queue.limits():
@@ -222,7 +222,7 @@ LIMITS = Listing(
 )
 
 
-@face(
+@verb_command(
     "limits",
     listing=LIMITS,
     helps={"domain": "Only the limit of this domain.", "holding": "Only domains whose jobs are held."},
@@ -239,7 +239,7 @@ def _limits(queue: "Queue", *, domain: bytes | None, holding: bool) -> "list[Lim
 _PAUSED = {"task": "One task.", "domain": "One domain."}
 
 
-@face("pause", without=("on",), helps=_PAUSED, creates=True)
+@verb_command("pause", without=("on",), helps=_PAUSED, creates=True)
 def _pause(queue: "Queue", *, task: str | None, domain: bytes | None) -> Printout:
     """Pause a task, a domain, or all jobs of the tenant.
 
@@ -252,7 +252,7 @@ def _pause(queue: "Queue", *, task: str | None, domain: bytes | None) -> Printou
     return Printout({"paused": text}, f"paused {text}")
 
 
-@face("resume", helps=_PAUSED)
+@verb_command("resume", helps=_PAUSED)
 def _resume(queue: "Queue", *, task: str | None, domain: bytes | None) -> Printout:
     """Undo a pause, with the same options.
 
@@ -281,7 +281,7 @@ def _check_one(task: str | None, domain: bytes | None) -> None:
 # Schedules
 
 
-@face(
+@verb_command(
     "schedule",
     params=(
         click.Argument(["task"], required=False, type=TaskName()),
@@ -328,14 +328,14 @@ def _schedule(
     return Printout(schedule_record(kept, task, moments), f"{name}: {after}")
 
 
-@face("schedule --delete")
+@verb_command("schedule --delete")
 def _delete_schedule(queue: "Queue", *, name: str) -> Printout:
     """Delete the schedule; its jobs stay."""
     queue.unschedule(name)
     return Printout({"name": name, "deleted": True}, f"{name}: deleted")
 
 
-@face("schedule --pause")
+@verb_command("schedule --pause")
 def _pause_schedule(queue: "Queue", *, name: str, on: bool = True) -> Printout:
     """Pause the schedule."""
     kept = queue.pause_schedule(name, on=on)
@@ -343,13 +343,13 @@ def _pause_schedule(queue: "Queue", *, name: str, on: bool = True) -> Printout:
     return Printout({"name": name, "paused": kept.paused}, f"{name}: {text}")
 
 
-@face("schedule --resume")
+@verb_command("schedule --resume")
 def _resume_schedule(queue: "Queue", *, name: str) -> Printout:
     """Resume the schedule."""
     return _pause_schedule(queue, name=name, on=False)
 
 
-@face("schedule --run")
+@verb_command("schedule --run")
 def _run_schedule(queue: "Queue", *, name: str) -> Printout:
     """Add its job now; its times stay as they are."""
     job = queue.run_schedule(name)
@@ -398,7 +398,7 @@ _NEXT = click.Option(
 )
 
 
-@face("schedules", listing=SCHEDULES, params=(_NEXT,))
+@verb_command("schedules", listing=SCHEDULES, params=(_NEXT,))
 def _schedules(queue: "Queue", *, count: int) -> "Iterator[tuple[Planned, list[int]]]":
     """List schedules and their next times."""
     from ..core.queries import ListSchedules, ask_all
@@ -412,7 +412,7 @@ def _schedules(queue: "Queue", *, count: int) -> "Iterator[tuple[Planned, list[i
 # Consumers
 
 
-@face(
+@verb_command(
     "consumers set",
     params=(click.Argument(["index"], type=click.IntRange(0, MAX_INDEX)), jobs.YES),
     without=("to",),
@@ -462,7 +462,7 @@ CONSUMERS = Listing(
 )
 
 
-@face("consumers", listing=CONSUMERS)
+@verb_command("consumers", listing=CONSUMERS)
 def _consumers(queue: "Queue") -> Any:
     """List indexed consumers and their progress.
 
@@ -497,7 +497,7 @@ _TOKEN: tuple[click.Parameter, ...] = (
 )
 
 
-@face("token create", params=_TOKEN, without=("token", "expires_in_ms"), creates=True)
+@verb_command("token create", params=_TOKEN, without=("token", "expires_in_ms"), creates=True)
 def _create_token(
     queue: "Queue", *, name: str, scopes: tuple[str, ...], all_tenants: bool, expires: int | None
 ) -> Printout:
@@ -533,7 +533,7 @@ TOKENS = Listing(
 )
 
 
-@face("token list", listing=TOKENS)
+@verb_command("token list", listing=TOKENS)
 def _list_tokens(queue: "Queue") -> "list[Token]":
     """List tokens, without their secrets."""
     from ..core.queries import ListTokens, ask_all
@@ -542,7 +542,7 @@ def _list_tokens(queue: "Queue") -> "list[Token]":
     return found
 
 
-@face("token revoke")
+@verb_command("token revoke")
 def _revoke(queue: "Queue", *, name: str) -> Printout:
     """Revoke a token: servers refuse it from then on."""
     from ..core.commands import RevokeToken
