@@ -31,7 +31,11 @@ class Leftovers:
         threads = [
             thread for thread in _threads() if thread not in self.threads and not _joined(thread, until)
         ]
-        children = [pid for pid in sorted(_children() - self.children) if not _ended(pid, until)]
+        children = [
+            pid
+            for pid in sorted(_children() - self.children)
+            if not any(helper in _command(pid) for helper in HELPERS) and not _ended(pid, until)
+        ]
         told = [f"thread {thread.name}" for thread in threads]
         told += [f"process {pid}: {_command(pid)}" for pid in children]
         _kill(children)
@@ -50,7 +54,7 @@ def _children() -> set[int]:
             pids.update(map(int, task.read_text().split()))
         except OSError:  # the thread has just ended
             continue
-    return {pid for pid in pids if not any(helper in _command(pid) for helper in HELPERS)}
+    return pids
 
 
 def _joined(thread: threading.Thread, until: float) -> bool:

@@ -6,6 +6,8 @@ becomes of the tests, the server ends with the process that started it.
 """
 
 import ctypes
+import fcntl
+import json
 import os
 import pwd
 import shutil
@@ -27,6 +29,8 @@ from tests.leftovers import SHARED
 from tests.ports import free_port
 from tests.programs import Missing, install, or_skip, program
 
+# Set by the process that a run begins with, for those that it starts: the folder of the run, and its id.
+RUN = "HOLDFAST_TEST_RUN"
 PATIENCE_S = 60.0
 # Where there is room in a file system in memory a sync costs nothing: these tests are not about disks.
 SHARED_MEMORY, ROOM_BYTES = Path("/dev/shm"), 2 * 1024**3
@@ -131,9 +135,7 @@ class PostgresServer(PostgresAddress):
         self._user = _somebody() if os.getuid() == 0 else None
         _give(self.folder, self._user)
         try:
-            self._call(
-                "initdb", "-D", self.data, "-U", "postgres", "-A", "trust", "-E", "UTF8", "--no-locale", "-N"
-            )
+            self._make_data()
             self._start_somewhere(SETTINGS | settings | {"unix_socket_directories": str(self.folder)})
         except BaseException:
             self.close()
@@ -143,6 +145,19 @@ class PostgresServer(PostgresAddress):
     def data(self) -> Path:
         """Where the server keeps everything."""
         return self.folder / "data"
+
+    def _make_data(self) -> None:
+        """Run `initdb` for the first server of a run, and copy what it has made for the others."""
+        run = os.environ.get(RUN)
+        kept = Path(json.loads(run)[0] if run else self.folder, "initdb")
+        with Path(f"{kept}.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not kept.exists():
+                words = ("-U", "postgres", "-A", "trust", "-E", "UTF8", "--no-locale", "-N")
+                self._call("initdb", "-D", self.data, *words)
+                subprocess.run(["cp", "-a", self.data, kept], check=True)
+                return
+        subprocess.run(["cp", "-a", kept, self.data], check=True)
 
     def _start_somewhere(self, settings: dict[str, str]) -> None:
         written = (self.data / "postgresql.conf").read_text()

@@ -23,11 +23,9 @@ from typing import Any
 from tests.leftovers import SHARED
 from tests.programs import Missing, or_skip
 from tests.redis_servers import ClusterAddress, ClusterServers, RedisAddress, RedisServer
-from tests.servers import PostgresDatabase, PostgresServer, roomy
+from tests.servers import RUN, PostgresDatabase, PostgresServer, roomy
 
 ROOT = Path(__file__).parents[1]
-# Set by the process that the run begins with, for those that it starts: its folder and its id.
-RUN = "HOLDFAST_TEST_RUN"
 # Referenced here, so that no test is told that a process goes on.
 _keepers: list["subprocess.Popen[str]"] = []
 

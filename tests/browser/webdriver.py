@@ -155,7 +155,7 @@ class Browser:
         while time.monotonic() < until:
             if found := self.run(script, *args):
                 return found
-            time.sleep(0.02)
+            time.sleep(0.05)
         raise AssertionError(f"never came: {what or script}; the page says: {self.text()[:1000]}")
 
     def wait_text(self, text: str, selector: str = "body") -> None:

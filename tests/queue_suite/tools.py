@@ -180,9 +180,10 @@ def waiting(call: Callable[[], T]) -> Iterator["Future[T]"]:
 
 
 def until(happened: Callable[[], bool]) -> None:
-    """Wait for something that another thread does by itself."""
+    """Wait for something that another thread does by itself: look often at first, then less."""
     deadline_s = monotonic_s() + LONG_S
-    pause = threading.Event()
+    pause, pause_s = threading.Event(), 0.002
     while not happened():
         assert monotonic_s() < deadline_s, "it has not happened"
-        pause.wait(0.002)
+        pause.wait(pause_s)
+        pause_s = min(pause_s * 1.5, 0.05)

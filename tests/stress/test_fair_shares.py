@@ -32,7 +32,7 @@ class Size(NamedTuple):
 
 SIZES = [
     pytest.param(Size(tenants=3, starts=10, least=0.25), id="few"),
-    pytest.param(Size(tenants=80, starts=10, least=0.25), id="small"),
+    pytest.param(Size(tenants=80, starts=10, least=0.25), id="small", marks=pytest.mark.proof),
     pytest.param(Size(tenants=1_000, starts=1, least=0), id="full", marks=pytest.mark.proof),
 ]
 

@@ -49,7 +49,7 @@ class Bench:
         until = time.monotonic() + PATIENCE_S
         while not happened():
             assert time.monotonic() < until, "it never happened"
-            time.sleep(0.01)
+            time.sleep(0.03)
 
     def open_gate(self) -> None:
         """Let jobs of the task `gated` end."""
