@@ -117,6 +117,8 @@ def worker(address: str, *words: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+# What a store of each kind says, the tests above ask in this process.
+@pytest.mark.parametrize("address", ["sqlite"], indirect=True)
 def test_a_worker_creates_nothing_unless_told_to(address, tmp_path):
     """A mistyped address is no empty queue."""
     before = contents(tmp_path)

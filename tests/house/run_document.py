@@ -1,6 +1,10 @@
-"""Run a document: its ```python and ```console blocks, from top to bottom, in the current folder.
+"""Run documents: their ```python and ```console blocks, from top to bottom, in a folder for each.
 
-    python tests/house/run_document.py README.md
+    python tests/house/run_document.py
+
+Each line on stdin is a JSON object of document, folder, output and environment; the answer is an exit code.
+A document runs in a process forked from this one, which has imported Holdfast, and so does each plain
+`$ holdfast …`: most of their time would go into imports.
 
 Python blocks share one namespace, as if they were one program. In a console block each `$ command` runs
 in a shell of its own, must exit with 0, and must print the lines that follow it, if any do; `...` stands
@@ -14,9 +18,12 @@ for any text. A comment directly before a block changes that:
                              and must exit with 0.
 """
 
+import json
 import os
 import re
+import shlex
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -26,7 +33,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from textwrap import dedent
-from typing import IO
+from typing import IO, Any
+
+import holdfast.cli.app  # imported once, for all commands
 
 FENCE = re.compile(r" *(?P<ticks>`{3,})(?P<language>\w*)")
 NOT_RUN = re.compile(r" *<!-- not run: .*\S.* -->$")
@@ -37,6 +46,10 @@ BACKGROUND = re.compile(r" *<!-- background -->$")
 # Not run wherever they stand: they get, make or enter what runs this.
 SKIPPED = ("make", "git clone", "cd", "pip install")
 
+# What only a shell understands.
+SHELL = re.compile(r"[|&;<>$`*?()~#\\\n]")
+
+DOCUMENT_SECONDS = 290  # a little less than a test may take, so that the output is seen
 COMMAND_SECONDS = 200
 POLL_SECONDS = 0.05
 
@@ -62,6 +75,67 @@ class Command:
 
 class Mismatch(Exception):
     """A command did not do what the document says."""
+
+
+class CommandLine:
+    """A process forked before a document begins, which forks another for each plain `$ holdfast …`."""
+
+    def __init__(self) -> None:
+        self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        if os.fork() == 0:
+            self._socket.close()
+            _serve_commands(theirs)
+        theirs.close()
+
+    def run(self, words: list[str]) -> tuple[int, str]:
+        """Run a command line to its end; its exit code, and what it printed."""
+        with tempfile.TemporaryFile() as output:
+            request = json.dumps({"words": words, "environment": dict(os.environ)})
+            socket.send_fds(self._socket, [request.encode()], [output.fileno()])
+            self._socket.settimeout(COMMAND_SECONDS)
+            code = int(self._socket.recv(100))
+            output.seek(0)
+            return code, output.read().decode()
+
+
+def _serve_commands(requests: socket.socket) -> None:
+    while True:
+        message, fds, _, _ = socket.recv_fds(requests, 1 << 17, 1)
+        if not message:
+            os._exit(0)
+        if (child := os.fork()) == 0:
+            requests.close()
+            _become(json.loads(message)["environment"], fds[0])
+            _end_as(json.loads(message)["words"])
+        os.close(fds[0])
+        _, status = os.waitpid(child, 0)
+        requests.send(str(os.waitstatus_to_exitcode(status)).encode())
+
+
+def _end_as(words: list[str]) -> None:
+    """End as a command line does."""
+    code: Any = 1
+    sys.argv = ["holdfast", *words]
+    try:
+        holdfast.cli.main()
+        code = 0
+    except SystemExit as error:
+        code = error.code or 0
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+
+
+def _become(environment: dict[str, str], output: int) -> None:
+    """Take an environment and an output, and no input."""
+    os.environ.clear()
+    os.environ.update(environment)
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    for fd, number in ((nothing, 0), (output, 1), (output, 2)):
+        os.dup2(fd, number)
+    os.close(nothing)
+    os.close(output)
 
 
 @dataclass(frozen=True)
@@ -135,6 +209,7 @@ def agrees(printed: str, *, shown: str) -> bool:
 
 def run(document: Path) -> int:
     """Run all blocks of a document and return how many there were."""
+    command_line = CommandLine()
     # A fresh `__main__`, so that the document sees none of our names and its own classes can be found.
     main = sys.modules["__main__"] = types.ModuleType("__main__")
     count = 0
@@ -149,7 +224,7 @@ def run(document: Path) -> int:
             elif BACKGROUND.match(block.before):
                 background += map(_start, commands(block))
             elif block.language == "console":
-                _run_console(block)
+                _run_console(block, command_line)
             else:
                 # Empty lines in front make tracebacks show the document's own lines.
                 source = "\n" * (block.line - 1) + block.text
@@ -181,28 +256,32 @@ def _start(command: Command) -> Background:
     return started
 
 
-def _run_console(block: Block) -> None:
+def _run_console(block: Block, command_line: CommandLine) -> None:
     exits = EXITS.match(block.before)
     for command in commands(block):
         if not _skipped(command):
-            _run_command(command, code=int(exits["code"]) if exits else 0)
+            _run_command(command, command_line, code=int(exits["code"]) if exits else 0)
 
 
-def _run_command(command: Command, *, code: int) -> None:
-    done = subprocess.run(
-        command.text,
-        shell=True,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=COMMAND_SECONDS,
-    )
+def _run_command(command: Command, command_line: CommandLine, *, code: int) -> None:
+    if command.text.startswith("holdfast ") and not SHELL.search(command.text):
+        ended, printed = command_line.run(shlex.split(command.text)[1:])
+    else:
+        done = subprocess.run(
+            command.text,
+            shell=True,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=COMMAND_SECONDS,
+        )
+        ended, printed = done.returncode, done.stdout
     where = f"line {command.line}: {command.text}"
-    if done.returncode != code:
-        raise Mismatch(f"{where}\nexited with {done.returncode}, not {code}, and printed:\n{done.stdout}")
-    if command.output is not None and not agrees(done.stdout, shown=command.output):
-        raise Mismatch(f"{where}\nprinted:\n{done.stdout}\nwhere the document shows:\n{command.output}")
+    if ended != code:
+        raise Mismatch(f"{where}\nexited with {ended}, not {code}, and printed:\n{printed}")
+    if command.output is not None and not agrees(printed, shown=command.output):
+        raise Mismatch(f"{where}\nprinted:\n{printed}\nwhere the document shows:\n{command.output}")
 
 
 def _skipped(command: Command) -> bool:
@@ -214,6 +293,21 @@ def _trimmed(text: str) -> str:
     return "\n".join(line.rstrip() for line in text.strip().splitlines())
 
 
+def main() -> None:
+    """Run what is asked for on stdin, each in a process of its own, which ends as Python ends."""
+    for line in sys.stdin:
+        request = json.loads(line)
+        if (child := os.fork()) == 0:
+            signal.alarm(DOCUMENT_SECONDS)
+            os.chdir(request["folder"])
+            _become(request["environment"], os.open(request["output"], os.O_WRONLY | os.O_CREAT))
+            run(Path(request["document"]))
+            return
+        _, status = os.waitpid(child, 0)
+        sys.stdout.write(f"{os.waitstatus_to_exitcode(status)}\n")
+        sys.stdout.flush()
+
+
 if __name__ == "__main__":
     this = sys.modules["__main__"]  # kept, or its names would go with it
-    run(Path(sys.argv[1]))
+    main()

@@ -1,9 +1,12 @@
 """What the documents show is true: their code runs, and their commands print what they say."""
 
+import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -15,10 +18,19 @@ PAGES = [ROOT / "README.md", ROOT / "ARCHITECTURE.md", *sorted(ROOT.glob("docs/*
 # Those with something to run.
 DOCUMENTS = [str(page.relative_to(ROOT)) for page in PAGES if "```" in page.read_text("utf-8")]
 
-DOCUMENT_SECONDS = 290  # a little less than a test may take, so that the output is seen
+
+class Ended(NamedTuple):
+    """How a document ended, and what it printed."""
+
+    code: int
+    text: str
 
 
-def run(document: Path, folder: Path) -> subprocess.CompletedProcess[str]:
+Run = Callable[[Path, Path], Ended]
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
     """Run a document in a folder, with the tools of this environment and nothing of the caller's."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("HOLDFAST_")}
     environment |= {
@@ -29,22 +41,31 @@ def run(document: Path, folder: Path) -> subprocess.CompletedProcess[str]:
         "NO_COLOR": "1",
         "TERM": "dumb",
     }
-    return subprocess.run(
-        [sys.executable, "-P", "-W", "error", run_document.__file__, str(document)],
-        cwd=folder,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=DOCUMENT_SECONDS,
-    )
+    output = tmp_path_factory.mktemp("documents") / "output"
+    command = [sys.executable, "-P", "-W", "error", run_document.__file__]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
+    ) as process:
+        asked, told = process.stdin, process.stdout
+        assert asked is not None
+        assert told is not None
+
+        def run(document: Path, folder: Path) -> Ended:
+            output.write_bytes(b"")
+            request = {"document": str(document), "folder": str(folder), "output": str(output)}
+            asked.write(json.dumps(request | {"environment": environment}) + "\n")
+            asked.flush()
+            return Ended(int(told.readline()), output.read_text())
+
+        yield run
 
 
 @pytest.mark.parametrize("document", DOCUMENTS)
-def test_a_document_runs(document, tmp_path):
+def test_a_document_runs(run, document, tmp_path):
     """From top to bottom, in an empty folder."""
     done = run(ROOT / document, tmp_path)
 
-    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.code == 0, done.text
 
 
 @pytest.mark.parametrize(
@@ -69,23 +90,23 @@ def test_a_document_runs(document, tmp_path):
         ("<!-- file a.py -->\n```python\nx = 1\n```\n```python\nprint(x)\n```", "NameError"),
     ],
 )
-def test_a_document_that_is_wrong_fails(tmp_path, text, complaint):
+def test_a_document_that_is_wrong_fails(run, tmp_path, text, complaint):
     """Wrong code, wrong output, wrong exit code; leaving a block out needs a reason."""
     document = tmp_path / "wrong.md"
     document.write_text(text)
 
     done = run(document, tmp_path)
 
-    assert done.returncode == 1
-    assert complaint in done.stderr
+    assert done.code == 1
+    assert complaint in done.text
 
 
-def test_a_document_that_is_missing_fails(tmp_path):
+def test_a_document_that_is_missing_fails(run, tmp_path):
     """It is not passed over in silence."""
-    assert run(tmp_path / "missing.md", tmp_path).returncode == 1
+    assert run(tmp_path / "missing.md", tmp_path).code == 1
 
 
-def test_a_document_is_one_program(tmp_path):
+def test_a_document_is_one_program(run, tmp_path):
     """Blocks share names and a folder; types are found by their names; what is not to run does not."""
     document = tmp_path / "right.md"
     document.write_text(
@@ -130,10 +151,10 @@ $ false
 
     done = run(document, tmp_path)
 
-    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.code == 0, done.text
 
 
-def test_a_command_may_run_beside_the_next_blocks(tmp_path):
+def test_a_command_may_run_beside_the_next_blocks(run, tmp_path):
     """It is started when its block comes, answers those that follow, and is ended with the document."""
     document = tmp_path / "beside.md"
     document.write_text(
@@ -160,7 +181,7 @@ $ ls
 
     done = run(document, tmp_path)
 
-    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.code == 0, done.text
     assert (tmp_path / "ended").exists()
 
 

@@ -169,12 +169,14 @@ def test_nobody_can_tell_that_a_file_has_moved():
     run(moving(files), HISTORIES, piece=0)
 
 
+@pytest.mark.proof
 @pytest.mark.timeout(600)
 def test_nobody_can_tell_that_jobs_have_moved_to_a_server_and_back(both):
     """From SQLite to PostgreSQL, and from there to SQLite."""
     run(moving(both), HISTORIES // 2, piece=0)
 
 
+@pytest.mark.proof
 @pytest.mark.timeout(600)
 def test_nobody_can_tell_that_jobs_have_moved_between_shards():
     """From four to two, to one, to eight, and so on."""
@@ -195,6 +197,7 @@ def test_nobody_can_tell_in_many_histories(piece, both):
     run(moving(both), PROOF_HISTORIES // PIECES)
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize("machine", [moving(files), spreading()], ids=["alone", "spread"])
 def test_histories_do_move(machine):
     """Not a test that cannot fail: moves are part of what is drawn."""

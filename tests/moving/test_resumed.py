@@ -96,6 +96,7 @@ def test_killed_after_any_transaction_a_second_run_goes_on(memories, opened, com
     assert (standing_of(source), standing_of(target)) == (Standing.MOVED, Standing.OPEN)
 
 
+@pytest.mark.proof
 @pytest.mark.timeout(600)
 def test_killed_at_each_transaction_of_a_fresh_move(tmp_path):
     """One kill each, at the first, the second, the third transaction and so on, then a second run."""

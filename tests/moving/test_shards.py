@@ -160,6 +160,7 @@ def test_of_a_call_that_goes_to_several_shards_only_the_rest_is_asked_for_there(
         assert complaints(queue) == []
 
 
+@pytest.mark.proof
 def test_a_queue_goes_along_to_a_cluster_and_back(tmp_path, redis_cluster, opened):
     """To four hash tags of it, to eight of them, to a file; nobody holds anything twice."""
     urls = [

@@ -161,6 +161,7 @@ def test_a_pooler_stands_between(server, tmp_path, size, tell):
         hammered(bouncer.url(), tmp_path / "ledger", size, lambda: None, tell)
 
 
+@pytest.mark.proof
 @LONG
 @SIZES
 def test_the_server_behind_a_pooler_crashes_and_comes_back(server, tmp_path, size, tell):

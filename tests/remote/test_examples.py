@@ -129,6 +129,7 @@ def test_the_example_for_node_works(tmp_path):
     run(tmp_path, ["node", str(folder / "producer.js")], ["node", str(folder / "worker.js")], PROTO)
 
 
+@pytest.mark.proof
 @pytest.mark.timeout(600)
 def test_the_example_for_go_works(tmp_path):
     """By code generated from the proto file."""

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.cli.shell import Shell
 from tests.ports import free_port
 from tests.programs import or_skip, program
 from tests.queue_suite.tools import until
@@ -114,13 +115,13 @@ def test_memory_may_be_served(tmp_path):
     ],
     ids=" ".join,
 )
-def test_what_cannot_be_served_is_refused(tmp_path, words, complaint):
+def test_what_cannot_be_served_is_refused(tmp_path, monkeypatch, words, complaint):
     """Before anything is opened, naming the thing and the way out."""
-    done = subprocess.run(command(*words), cwd=tmp_path, capture_output=True, text=True, timeout=SECONDS)
+    monkeypatch.chdir(tmp_path)
 
-    assert done.returncode == 2
-    assert complaint in done.stderr
-    assert "Traceback" not in done.stderr
+    said = Shell(tmp_path).refused("serve", *words, code=2)
+
+    assert complaint in said
     assert list(tmp_path.iterdir()) == []
 
 
@@ -282,14 +283,14 @@ def test_what_is_served_may_stand_in_a_file_or_in_the_environment(tmp_path, monk
         ("tls-key = 'nothing.pem'", "together with --tls-cert"),
     ],
 )
-def test_a_file_that_is_wrong_is_refused(tmp_path, text, complaint):
+def test_a_file_that_is_wrong_is_refused(tmp_path, monkeypatch, text, complaint):
     """Naming the file, the setting and what it must be."""
+    monkeypatch.chdir(tmp_path)
     (tmp_path / "serve.toml").write_text(text)
-    words = command("--config", "serve.toml")
-    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=SECONDS)
 
-    assert done.returncode == 2, done.stderr
-    assert complaint in done.stderr
+    said = Shell(tmp_path).refused("serve", "--config", "serve.toml", code=2)
+
+    assert complaint in said
     assert [path.name for path in tmp_path.iterdir()] == ["serve.toml"]
 
 

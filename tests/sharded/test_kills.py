@@ -7,6 +7,8 @@ import time
 from collections import Counter
 from pathlib import Path
 
+import pytest
+
 import holdfast
 from holdfast.core import commands as c
 from holdfast.core.job import Place
@@ -17,6 +19,7 @@ ROOT = Path(__file__).parents[2]
 KILLS = 4
 
 
+@pytest.mark.proof
 def test_adds_that_are_cut_short_leave_one_job_for_each_key(tmp_path):
     """Two processes at a time, one of them killed again and again."""
     url = f"sqlite:///{tmp_path}/jobs?shards=4"

@@ -63,6 +63,7 @@ def test_a_server_that_stops_holds_up_only_its_own_jobs_and_comes_back(servers):
         assert queue.counts() == {"work": {"FINISHED": 14}}
 
 
+@pytest.mark.proof
 def test_a_server_that_is_down_does_not_refuse_a_connection_to_another(servers):
     """It is told to one that leads to none of the others."""
     with (

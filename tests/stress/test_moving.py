@@ -32,9 +32,10 @@ ARCHIVED = 1_000
 KILLS_EACH = 4
 # From each of so many kinds of stores to the next, and from the last to the first.
 KINDS = 4
-SIZES = [pytest.param(2, id="small"), pytest.param(60, id="full", marks=pytest.mark.proof)]
+SIZES = [pytest.param(2, id="small"), pytest.param(60, id="full")]
 
 
+@pytest.mark.proof
 @pytest.mark.timeout(1_800)
 @pytest.mark.parametrize("kills", SIZES)
 def test_moved_under_load_and_killed_nothing_is_lost_or_doubled(tmp_path, postgres_schemas, kills, tell):

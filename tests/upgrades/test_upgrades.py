@@ -212,6 +212,7 @@ def claimed(queue: holdfast.Queue) -> Any:
     return job
 
 
+@pytest.mark.proof
 def test_processes_that_may_not_write_a_new_layout_write_nothing_after_it(
     place, loads, next_version, tmp_path
 ):
@@ -236,6 +237,7 @@ def test_processes_that_may_not_write_a_new_layout_write_nothing_after_it(
     assert not any('"task":"refused"' in record for record in place.look().now.values())
 
 
+@pytest.mark.proof
 def test_processes_that_may_write_a_new_layout_keep_its_fields(place, loads, next_version, tmp_path):
     """Nothing is lost; the fields that they do not know outlive whatever they do to a job or a limit."""
     *added, waiting = upgrade(place, next_version(oldest=1))
@@ -267,6 +269,7 @@ def test_processes_that_may_write_a_new_layout_keep_its_fields(place, loads, nex
     assert "a move would lose fields" in moved.stderr
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize("kind", ["sqlite", "postgres"])
 def test_a_worker_that_may_not_write_a_new_layout_ends_at_once(request, tmp_path, next_version, kind):
     """With the reason. Its handler is stopped, since its result cannot be stored; another runs the job."""

@@ -55,6 +55,7 @@ def test_one_kill_of_an_executor_makes_no_job_fail(bench, task, count, words):
     assert len(later) > 1
 
 
+@pytest.mark.proof
 def test_a_supervisor_that_is_killed_costs_each_job_one_loss_at_most(bench):
     """The next one runs them side by side; none waits for its limit to pass."""
     gate = bench.notes.parent / "gate"
@@ -110,6 +111,7 @@ def test_of_a_crowd_only_the_one_that_kills_is_quarantined(bench):
     assert max(runs[one["name"]] for one in data) <= 6
 
 
+@pytest.mark.proof
 def test_a_job_beside_one_that_kills_after_its_time_limit_counts_no_loss(bench):
     """The handler of the other goes on, and may be the cause, although its job has failed."""
     now, gate = bench.notes.parent / "now", bench.notes.parent / "gate"
@@ -141,6 +143,7 @@ def test_a_job_that_may_be_lost_only_once_never_runs_twice(bench):
     assert set(_runs(bench).values()) == {1}
 
 
+@pytest.mark.proof
 def test_short_jobs_do_not_wait_behind_a_long_one_while_an_executor_is_free(bench):
     """They are taken back from the executor that is busy; the long job ends when the others have."""
     gate = bench.notes.parent / "gate"
@@ -159,6 +162,7 @@ def test_short_jobs_do_not_wait_behind_a_long_one_while_an_executor_is_free(benc
     assert set(_runs(bench).values()) == {1}
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize("task", [pytest.param("until_open", marks=pytest.mark.proof), "hog_until_open"])
 def test_what_waits_behind_a_job_that_hangs_goes_to_another_worker(bench, task):
     """Also where the handler holds the interpreter lock, so that its process can give nothing back."""
@@ -202,6 +206,7 @@ def test_what_an_executor_could_not_begin_in_time_is_run_once(bench):
     assert set(_runs(bench).values()) == {1}
 
 
+@pytest.mark.proof
 def test_suspects_wait_for_an_executor_that_takes_long_to_start(bench, monkeypatch):
     """Their turn comes when it is there."""
     monkeypatch.setenv("HOLDFAST_TEST_IMPORT_S", "3")
@@ -219,6 +224,7 @@ def test_suspects_wait_for_an_executor_that_takes_long_to_start(bench, monkeypat
     assert set(_runs(bench).values()) == {2}
 
 
+@pytest.mark.proof
 def test_a_job_that_ends_the_process_of_work_is_quarantined_too(bench, tmp_path):
     """Each time it is one of few, then alone; what else there is to do is done."""
     script = tmp_path / "script.py"

@@ -159,6 +159,7 @@ def test_an_executor_is_recycled_after_so_many_jobs(bench):
     bench.wait_for(lambda: first not in executors(worker))
 
 
+@pytest.mark.proof
 def test_an_executor_that_has_grown_is_recycled(bench):
     """What it leaves behind goes with it."""
     first = bench.queue.add("grow", {"megabytes": 80})
@@ -246,6 +247,7 @@ def test_changed_files_are_reloaded_and_broken_ones_wait_to_be_mended(tmp_path, 
         assert queue.add("answer").result(wait=60) == "new"
 
 
+@pytest.mark.proof
 @pytest.mark.skipif(sys.platform != "linux", reason="looks at /proc")
 def test_an_executor_that_ends_while_its_successor_starts_is_replaced_once(tmp_path, reloading):
     """The new code waits for a file while it is imported, and the old executor dies meanwhile."""
