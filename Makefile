@@ -6,6 +6,8 @@ PYTHON ?= python3
 ARGS ?=
 
 BIN := .venv/bin
+# What `make check` checks the types of; `make proof` checks those of all tests.
+TYPED := src tests/typing_examples.py
 # What `make compare` runs: us, on each engine the queues that users compare us with, and the bare drivers.
 COMPARED := $(addprefix --only ,holdfast huey@sqlite persistqueue pgqueuer procrastinate huey@redis \
 	dramatiq rq raw_sqlite@1 raw_postgres@1 raw_redis@1)
@@ -38,7 +40,8 @@ screenshots: setup ## take the pictures of docs/dashboard.md again, of a demo th
 	@$(BIN)/python tools/screenshots.py
 
 test: check ## check, then all tests but the long ones
-	$(BIN)/python -m pytest -n 4 --dist worksteal $(ARGS)
+	@# Each process imports and collects everything: more than one per processor, for waits, but not many.
+	$(BIN)/python -m pytest -n 3 --dist worksteal $(ARGS)
 
 size: setup ## lines of code and files, by package
 	@$(BIN)/python tools/size.py -v
@@ -47,7 +50,7 @@ check: setup ## layout, lint and types
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	@# On a busy machine its processes may not start in time (exit code 2): then by one process.
-	$(BIN)/mypy -n 2 || { test $$? = 2 && $(BIN)/mypy; }
+	$(BIN)/mypy -n 2 $(TYPED) || { test $$? = 2 && $(BIN)/mypy $(TYPED); }
 	@$(BIN)/python tools/size.py
 
 fix: setup ## put the layout right, and what lint can put right by itself
@@ -69,7 +72,8 @@ cpu: setup ## processor time of single adds beside other job queues; a minute or
 compare: setup ## measure beside other job queues, three times; about half an hour
 	BENCH_VENVS=$(CURDIR)/.cache/bench-venvs $(BIN)/python bench/run.py --runs 3 $(COMPARED) $(ARGS)
 
-proof: setup ## the long tests: many histories, many processes
+proof: setup ## types of the tests, and the long tests: many histories, many processes
+	$(BIN)/mypy
 	HYPOTHESIS_PROFILE=proof $(BIN)/python -m pytest -m proof --timeout 7200 $(ARGS)
 
 kept: setup ## keep a store of today's layout for the tests of later versions, at each release

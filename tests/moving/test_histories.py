@@ -170,20 +170,6 @@ def test_nobody_can_tell_that_a_file_has_moved():
 
 
 @pytest.mark.proof
-@pytest.mark.timeout(600)
-def test_nobody_can_tell_that_jobs_have_moved_to_a_server_and_back(both):
-    """From SQLite to PostgreSQL, and from there to SQLite."""
-    run(moving(both), HISTORIES // 2, piece=0)
-
-
-@pytest.mark.proof
-@pytest.mark.timeout(600)
-def test_nobody_can_tell_that_jobs_have_moved_between_shards():
-    """From four to two, to one, to eight, and so on."""
-    run(spreading(), HISTORIES // 2, piece=0)
-
-
-@pytest.mark.proof
 @pytest.mark.parametrize("piece", range(PIECES))
 def test_nobody_can_tell_that_jobs_have_moved_between_shards_in_many_histories(piece):
     """Other histories each time."""
