@@ -10,7 +10,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from contextlib import contextmanager
+from contextlib import chdir, contextmanager
 from pathlib import Path
 
 import pytest
@@ -157,15 +157,8 @@ def test_a_dashboard_names_the_address_to_open(tmp_path):
 
 def holdfast(folder, *words):
     """What a command prints."""
-    done = subprocess.run(
-        [sys.executable, "-m", "holdfast", *words],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        timeout=SECONDS,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout.strip()
+    with chdir(folder):
+        return Shell(folder).ok(*words).out.strip()
 
 
 def test_an_address_beyond_loopback_needs_a_token_in_the_store(tmp_path):
