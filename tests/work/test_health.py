@@ -11,7 +11,7 @@ import pytest
 
 import holdfast
 from holdfast.work.health import Health, complaint
-from tests.cli.shell import Shell
+from tests.cli.shell import Said, Shell
 from tests.queue_suite.tools import until
 from tests.work.conftest import ROOT
 
@@ -19,15 +19,14 @@ NOW = 1_800_000_000_000
 WELL = Health(pid=1, name="w", written_at=NOW, claimed_at=NOW, executors=1)
 
 
-def doctor(*words: str) -> subprocess.CompletedProcess[str]:
-    """Ask the doctor about a worker."""
-    command = [sys.executable, "-m", "holdfast", "doctor", "--worker", *words]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)
+def doctor(*words: str) -> Said:
+    """Ask the doctor about a worker, in this process: it is asked often."""
+    return Shell(ROOT).run("doctor", "--worker", *words)
 
 
 def is_well(path: Path) -> bool:
-    """What the doctor's exit code says; asked in this process, because it is asked often."""
-    code = Shell(path.parent).run("doctor", "--worker", path).code
+    """What the doctor's exit code says."""
+    code = doctor(str(path)).code
     assert code in (0, 1)
     return code == 0
 
@@ -61,22 +60,22 @@ def test_a_worker_that_is_stopped_is_not_well_until_it_goes_on(bench, tmp_path):
     assert not is_well(path)
     worker = bench.start("--health-file", str(path))
     bench.wait_for(lambda: path.exists() and is_well(path))
-    assert "the store last answered a claim" in doctor(str(path)).stdout
+    assert "the store last answered a claim" in doctor(str(path)).out
 
     worker.send_signal(signal.SIGSTOP)
     bench.wait_for(lambda: not is_well(path))
     # On a busy machine its last claim may have been long before.
-    bench.wait_for(lambda: "is there, but has not written down how it is" in doctor(str(path)).stdout)
+    bench.wait_for(lambda: "is there, but has not written down how it is" in doctor(str(path)).out)
     worker.send_signal(signal.SIGCONT)
     bench.wait_for(lambda: is_well(path))
 
     by_number = doctor(str(worker.pid), "--store", bench.store, "--json")
-    assert json.loads(by_number.stdout)["ok"] is True
-    assert doctor("--store", bench.store).returncode == 0
+    assert json.loads(by_number.out)["ok"] is True
+    assert doctor("--store", bench.store).code == 0
     worker.terminate()
     worker.communicate(timeout=60)
     assert not path.exists()
-    assert doctor("--store", bench.store).returncode == 1
+    assert doctor("--store", bench.store).code == 1
 
 
 @pytest.mark.long
@@ -89,7 +88,7 @@ def test_a_worker_whose_store_cannot_be_written_is_not_well(bench, tmp_path):
     with Path(f"{bench.store}-lock").open("r+") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         bench.wait_for(lambda: not is_well(path))
-        assert "store" in doctor(str(path)).stdout
+        assert "store" in doctor(str(path)).out
     bench.wait_for(lambda: is_well(path))
 
     assert bench.queue.add("double", {"n": 4}).result(wait=60) == 8
@@ -118,7 +117,7 @@ def test_a_worker_whose_executors_cannot_start_is_not_well(tmp_path):
 
             until(lambda: not is_well(path))
             assert worker.poll() is None
-            assert "none of its executors can be started: RuntimeError" in doctor(str(path)).stdout
+            assert "none of its executors can be started: RuntimeError" in doctor(str(path)).out
             until(lambda: job.get().state != "RUNNING")
     finally:
         worker.terminate()

@@ -1,21 +1,19 @@
 """The registry of workers, as real processes come, go, and are killed."""
 
 import json
-import subprocess
-import sys
 from typing import Any
 
 from holdfast.core.commands import Dismiss
 from holdfast.core.queries import ListWorkers
+from tests.cli.shell import Said, Shell
 from tests.work.conftest import ROOT, Bench
 
 APP = "tests.work.several:queue"
 
 
-def holdfast(bench: Bench, *words: str) -> subprocess.CompletedProcess[str]:
-    """Run a command on the store."""
-    command = [sys.executable, "-m", "holdfast", "--store", bench.store, *words]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)
+def holdfast(bench: Bench, *words: str) -> Said:
+    """Run a command on the store, in this process."""
+    return Shell(ROOT).run("--store", bench.store, *words)
 
 
 def living(bench: Bench) -> list[int]:
@@ -72,18 +70,18 @@ def test_a_worker_whose_entry_was_removed_enters_again(bench):
 def test_workers_are_listed(bench):
     """For people and for programs, with what they know and what they have done."""
     bench.queue.add("nap", {"seconds": 0.0})
-    assert holdfast(bench, "workers").stdout == "no worker is alive\n"
+    assert holdfast(bench, "workers").out == "no worker is alive\n"
     worker = bench.start("--threads", "4", "--processes", "2", name=APP)
     bench.wait_for(lambda: living(bench) == [worker.pid])
 
     def told() -> Any:
-        return json.loads(holdfast(bench, "workers", "--json").stdout)
+        return json.loads(holdfast(bench, "workers", "--json").out)
 
     bench.wait_for(lambda: told()["done"] == 1)
 
     assert (told()["pid"], told()["processes"], told()["threads"]) == (worker.pid, 2, 4)
     assert "nap" in told()["serves"][0]["tasks"]
-    table = holdfast(bench, "workers").stdout
+    table = holdfast(bench, "workers").out
     assert str(worker.pid) in table
     assert "2 × 4" in table
 
@@ -96,9 +94,9 @@ def test_a_worker_is_stopped_from_elsewhere(bench):
 
     told = holdfast(bench, "workers", "stop", str(worker.pid))
 
-    assert told.stdout.endswith("to stop\n"), told
+    assert told.out.endswith("to stop\n"), told
     worker.communicate(timeout=60)
     assert worker.returncode == 0
     assert job.result()
     assert living(bench) == []
-    assert holdfast(bench, "workers", "stop", "nobody").returncode == 3
+    assert holdfast(bench, "workers", "stop", "nobody").code == 3
