@@ -1,10 +1,14 @@
 """A stand-in for a shell: run a command line, look at what it said."""
 
 import json
+import os
+import pty
+from contextlib import redirect_stdout, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pytest
 from click.testing import CliRunner
 
 import holdfast
@@ -49,6 +53,22 @@ class Shell:
         assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
         assert "a bug in Holdfast" not in done.stderr, done.stderr
         return Said(done.exit_code, done.stdout, done.stderr)
+
+    def on_terminal(self, *words: str, columns: int = 100, **environment: str) -> str:
+        """What a command line shows on a terminal that knows colours."""
+        ours, theirs = pty.openpty()
+        with pytest.MonkeyPatch.context() as patch:
+            patch.delenv("NO_COLOR", raising=False)
+            for name, value in {"TERM": "xterm", "COLUMNS": str(columns), **environment}.items():
+                patch.setenv(name, value)
+            with open(theirs, "w") as terminal, redirect_stdout(terminal), suppress(SystemExit):  # noqa: PTH123
+                app.main(words)
+        shown = b""
+        with suppress(OSError):  # the other end is closed: that is how terminals say so
+            while part := os.read(ours, 65536):
+                shown += part
+        os.close(ours)
+        return shown.decode()
 
     def ok(self, *words: object, stdin: str | bytes | None = None) -> Said:
         """Run a command line that goes well and complains of nothing."""

@@ -12,7 +12,6 @@ import holdfast
 from holdfast.cli.output import painted
 from holdfast.core.counting import counted
 from holdfast.indexed import Log, Progress
-from tests.cli.test_process import on_terminal
 
 
 def moments(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
@@ -152,12 +151,12 @@ def test_states_are_in_colour_on_a_terminal(shell):
     shell.fail(failed)
 
     for columns in (100, 250):
-        shown = on_terminal("jobs", columns=columns)
+        shown = shell.on_terminal("jobs", columns=columns)
         assert "\x1b[31mFAILED\x1b[0m" in shown
         assert "\x1b[36mQUEUED\x1b[0m" in shown
-    assert "\x1b[31m     1\x1b[0m" in on_terminal("counts", columns=250)
-    assert on_terminal("show", str(failed)).startswith(f"job {failed}: a, \x1b[31mFAILED\x1b[0m")
-    assert "\x1b[36mQUEUED\x1b[0m" in on_terminal("show", str(waiting))
+    assert "\x1b[31m     1\x1b[0m" in shell.on_terminal("counts", columns=250)
+    assert shell.on_terminal("show", str(failed)).startswith(f"job {failed}: a, \x1b[31mFAILED\x1b[0m")
+    assert "\x1b[36mQUEUED\x1b[0m" in shell.on_terminal("show", str(waiting))
 
 
 @pytest.mark.parametrize(
@@ -169,8 +168,8 @@ def test_no_escape_where_no_colour_is_wanted(shell, words):
     shell.fail(job_id)
     words = [word.format(job_id) for word in words]
 
-    assert "\x1b" in on_terminal(*words)
-    assert "\x1b" not in on_terminal(*words, NO_COLOR="1")
-    assert "\x1b" not in on_terminal(*words, "--json")
+    assert "\x1b" in shell.on_terminal(*words)
+    assert "\x1b" not in shell.on_terminal(*words, NO_COLOR="1")
+    assert "\x1b" not in shell.on_terminal(*words, "--json")
     assert "\x1b" not in shell.ok(*words).out
     assert painted("FAILED") == "FAILED"
