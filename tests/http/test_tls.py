@@ -8,10 +8,11 @@ import subprocess
 import sys
 import urllib.error
 import urllib.request
-from contextlib import contextmanager
+from contextlib import chdir, contextmanager
 
 import pytest
 
+from tests.cli.shell import Shell
 from tests.http.served import Client
 from tests.programs import or_skip, program
 
@@ -89,18 +90,13 @@ def add(port, context, **headers):
 
 def test_https_beyond_loopback_with_a_token(certificates):
     """Encrypted, by a token; plain HTTP gets nothing."""
-    made = subprocess.run(
-        [sys.executable, "-m", "holdfast", "token", "create", "shop"],
-        cwd=certificates,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    with chdir(certificates):
+        made = Shell(certificates).ok("token", "create", "shop")
     words = ("--http", "0.0.0.0:0", "--tls-cert", "server.pem", "--tls-key", "server.key")
     with server(certificates, *words) as (process, port):
         context = context_of(certificates)
         assert add(port, context) == 401
-        assert add(port, context, Authorization=f"Bearer {made.stdout.strip()}") == 201
+        assert add(port, context, Authorization=f"Bearer {made.out.strip()}") == 201
         with pytest.raises(OSError):  # noqa: PT011 - whatever a client without TLS meets
             urllib.request.urlopen(f"http://localhost:{port}/healthz", timeout=SECONDS)
         process.send_signal(signal.SIGTERM)

@@ -15,6 +15,7 @@ from holdfast.store.postgres.statements import migrations
 from holdfast.store.postgres.store import PostgresStore
 from holdfast.store.postgres.url import parse
 from holdfast.testing.stores.making import a_job, add
+from tests.cli.shell import Shell
 from tests.store.helpers import SRC, all_ids
 
 SECRET = "s3cr3t-word"
@@ -32,9 +33,8 @@ def told(url, kind=StoreError):
 
 def holdfast_cli(*words):
     """Run a command; its code and all that it printed."""
-    command = [sys.executable, "-m", "holdfast", *words]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, env={"PYTHONPATH": str(SRC)})
-    return done.returncode, done.stdout + done.stderr
+    said = Shell(SRC).run(*words)
+    return said.code, said.out + said.err
 
 
 @pytest.mark.parametrize(

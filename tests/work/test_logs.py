@@ -303,11 +303,16 @@ def test_what_is_no_queue_with_tasks_ends_the_worker_with_one_line(project, name
     """None of the user's code was at fault there, so there is no traceback."""
     project.write(text)
 
-    plain, as_json = project.run("worker", name), project.run("worker", name, "--json")
+    done = project.run("worker", name)
 
-    assert (plain.returncode, plain.stderr) == (1, f"holdfast: a worker cannot run {name}: {reason}\n")
-    assert as_json.returncode == 1
-    assert json.loads(as_json.stderr)["error"]["code"] == "APP"
+    assert (done.returncode, done.stderr) == (1, f"holdfast: a worker cannot run {name}: {reason}\n")
+
+
+def test_what_is_no_queue_is_told_programs_by_a_code(project):
+    done = project.run("worker", "app:jobs", "--json")
+
+    assert done.returncode == 1
+    assert json.loads(done.stderr)["error"]["code"] == "APP"
 
 
 def test_quiet_and_verbose_exclude_each_other(project):

@@ -1,13 +1,12 @@
 """A worker whose store moves to a server, or to shards, under its hands."""
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 import holdfast
-from tests.work.conftest import ROOT, Bench
+from tests.cli.shell import Shell
+from tests.work.conftest import Bench
 
 
 @pytest.mark.parametrize("kind", ["server", pytest.param("shards", marks=pytest.mark.proof)])
@@ -20,8 +19,7 @@ def test_a_worker_goes_along_and_finishes_what_it_runs(
     running = bench.queue.add("gated")
     bench.wait_for(lambda: bool(bench.noted("gated")))
 
-    words = [sys.executable, "-m", "holdfast", "move", bench.store, target]
-    subprocess.run(words, cwd=ROOT, check=True, timeout=60, stdout=subprocess.DEVNULL)
+    Shell(tmp_path).ok("move", bench.store, target)
 
     with holdfast.connect(target, follow=False) as queue:
         assert queue.get(running).state == "RUNNING"
@@ -30,14 +28,6 @@ def test_a_worker_goes_along_and_finishes_what_it_runs(
         assert queue.result(queue.add("double", {"n": 4}), wait=60) == 8
         assert queue.get(running).losses == 0
     assert len(bench.noted("gated")) == 1
-    listed = subprocess.run(
-        [sys.executable, "-m", "holdfast", "workers", "--store", target, "--json"],
-        cwd=ROOT,
-        check=True,
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
-    assert len(listed.stdout.splitlines()) == 1
+    assert len(Shell(tmp_path).ok("workers", "--store", target, "--json").lines) == 1
     worker.terminate()
     assert worker.wait(60) == 0
