@@ -94,7 +94,11 @@ def test_what_is_paused_is_passed_by_until_it_is_resumed(shell, words, text):
     """A task, a domain, or all."""
     job_id = shell.add("a", "--domain", "cdn")
 
-    assert shell.ok("pause", *words).out == f"paused {text}\n"
+    if not words:
+        said = shell.run("pause", stdin="n\n")
+        assert (said.code, said.err) == (1, "Pause all jobs? [y/N] holdfast: nothing was changed\n")
+        assert shell.ok("counts", "--json").record["paused"] == []
+    assert shell.ok("pause", *words, *([] if words else ["--yes"])).out == f"paused {text}\n"
     with shell.queue() as queue:
         assert queue.claim(renew=False) == []
     assert shell.ok("counts", "--json").record["paused"] == [text]
@@ -107,7 +111,7 @@ def test_what_is_paused_is_passed_by_until_it_is_resumed(shell, words, text):
 
 def test_a_tenant_pauses_alone(shell):
     """Others go on."""
-    assert shell.ok("pause", "--tenant", "kim", "--json").record == {"paused": "tenant kim"}
+    assert shell.ok("pause", "--tenant", "kim", "--yes", "--json").record == {"paused": "tenant kim"}
 
     assert shell.ok("counts", "--json").record["paused"] == []
     assert shell.ok("counts", "--tenant", "kim", "--json").record["paused"] == ["tenant kim"]

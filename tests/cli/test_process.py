@@ -188,7 +188,7 @@ def test_a_store_that_is_not_there_is_not_created(shell, words):
     assert shell.file.stat().st_size == 0
 
 
-COMMANDS = [*LOOKING, *CHANGING, "add a", "pause", "limit a --concurrency 1", "schedule a b --every 1h"]
+COMMANDS = [*LOOKING, *CHANGING, "add a", "pause --yes", "limit a --concurrency 1", "schedule a b --every 1h"]
 
 
 @pytest.mark.parametrize("words", COMMANDS)

@@ -239,16 +239,18 @@ def _limits(queue: "Queue", *, domain: bytes | None, holding: bool) -> "list[Lim
 _PAUSED = {"task": "One task.", "domain": "One domain."}
 
 
-@verb_command("pause", without=("on",), helps=_PAUSED, creates=True)
-def _pause(queue: "Queue", *, task: str | None, domain: bytes | None) -> Printout:
-    """Pause a task, a domain, or all jobs of the tenant.
+@verb_command("pause", params=(jobs.YES,), without=("on",), helps=_PAUSED, creates=True)
+def _pause(queue: "Queue", *, task: str | None, domain: bytes | None, yes: bool) -> Printout:
+    """Pause a task, a domain, or after a question all jobs of the tenant.
 
     Workers do not claim paused jobs. Running jobs continue, and jobs keep their states. `holdfast resume`
     undoes it, `holdfast counts` shows what is paused.
     """
     _check_one(task, domain)
-    queue.pause(task, domain=domain)
     text = pause_text((queue.tenant, task, domain))
+    if task is None and domain is None and not yes:
+        confirm(f"Pause {text}?")
+    queue.pause(task, domain=domain)
     return Printout({"paused": text}, f"paused {text}")
 
 
