@@ -69,7 +69,10 @@ def default_format() -> str:
 
 
 def configure(options: LogOptions, *filters: logging.Filter) -> None:
-    """Configure logging to stderr, unless the root logger has a handler already."""
+    """Configure logging to stderr, unless the root logger has a handler already.
+
+    Where handlers run or requests have spans, `filters` has a `JobLogFilter`.
+    """
     WORKER.setLevel(WORKER_LEVELS[options.verbosity])
     if logging.root.handlers:
         return

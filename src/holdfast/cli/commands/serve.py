@@ -104,11 +104,12 @@ def _configure_log(verbosity: int, log_format: str | None) -> Callable[[str], No
     """Log events of jobs, here and in workers; returns the function that logs messages of the server."""
     import logging
 
+    from ...queue.running import JobLogFilter
     from ...work.logs import JSON, LogOptions, configure, default_format
 
     options = LogOptions(log_format or default_format(), min(verbosity, 2))
     os.environ |= options.variables()
-    configure(options)
+    configure(options, JobLogFilter())
     logging.getLogger("holdfast.serve").setLevel(logging.INFO)
     return logging.getLogger("holdfast.serve").info if options.format == JSON else log_text
 
