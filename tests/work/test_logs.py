@@ -207,7 +207,6 @@ asyncio.run(main())
 def test_done_counts_jobs_and_not_runs(project):
     """One job that is tried three times is one job."""
     project.write("""
-from tests.doubles import engine_of
 import holdfast
 
 queue = holdfast.connect("jobs.db")

@@ -241,7 +241,7 @@ _PAUSED = {"task": "One task.", "domain": "One domain."}
 
 @verb_command("pause", params=(jobs.YES,), without=("on",), helps=_PAUSED, creates=True)
 def _pause(queue: "Queue", *, task: str | None, domain: bytes | None, yes: bool) -> Printout:
-    """Pause a task, a domain, or after a question all jobs of the tenant.
+    """Pause a task, a domain, or all jobs of the tenant.
 
     Workers do not claim paused jobs. Running jobs continue, and jobs keep their states. `holdfast resume`
     undoes it, `holdfast counts` shows what is paused.

@@ -19,9 +19,10 @@ if TYPE_CHECKING:
 @settings()
 @click.pass_obj
 def sync(session: Session, /, *, names: tuple[str, ...]) -> None:
-    """Write the defaults of tasks, the schedules and the limits that modules have declared.
+    """Write the schedules and limits that modules declare.
 
-    Workers do so when they start. Run this in a deployment before them, or where there are none.
+    Also the defaults of their tasks. Workers do so when they start. Run this in a deployment before them, or
+    where there are none.
     """
     from ...queue.aio import AsyncQueue
     from ...queue.queue import Queue
