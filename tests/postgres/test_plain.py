@@ -13,7 +13,7 @@ from holdfast.store.postgres.connection import OwnConnection
 from holdfast.store.postgres.reads import PostgresReads
 from holdfast.store.postgres.settle import settle
 from holdfast.store.postgres.store import PostgresStore
-from holdfast.testing.stores.making import a_job, a_query, add, commit, ended, ids, live, tally
+from holdfast.testing.stores.making import a_job, a_query, add, commit, ended, following, ids, live, tally
 
 LOST = psycopg.OperationalError("server closed the connection unexpectedly")
 
@@ -120,6 +120,22 @@ def test_an_answer_without_a_reply_to_another_version_is_for_a_batch(store, lose
     assert not store.commit(Changes(archived=[ended(a_job(2))], removed=[a_job(1, version=3), a_job(3)]))
 
     assert sorted(live(store, 1, 2)) == [1, 2]
+
+
+def test_an_answer_without_a_reply_to_a_job_that_was_lost_meanwhile_is_for_a_batch(store, lose, monkeypatch):
+    """Its lease ran out: a job that has ended would not be live."""
+    (job,) = add(store, a_job(1))
+    lose(LOST, sent=False)
+
+    def after_its_lease(*args: Any, **how: Any) -> bool:
+        commit(store, swapped=[following(job)])
+        return bool(settle(*args, **how))
+
+    monkeypatch.setattr("holdfast.store.postgres.store.settle", after_its_lease)
+
+    assert not store.commit(Changes(archived=[ended(job)]))
+
+    assert live(store, 1) == {1: following(job)}
 
 
 @pytest.mark.parametrize("sent", [True, False])

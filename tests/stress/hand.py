@@ -6,6 +6,7 @@ answer        ──▶ says … said | lost     (done, retry, fail, release, ex
 
 import random
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import holdfast
@@ -107,6 +108,11 @@ class Hand:
             after = say()
         except holdfast.LeaseLost:
             self.ledger.write("lost", **about)
+            return
+        except holdfast.Unsettled:
+            # As after a kill: perhaps it was done. If not, this does it, or its lease has run out.
+            with suppress(holdfast.LeaseLost, holdfast.Unsettled):
+                say()
             return
         ended = str(after.ended) if after.ended else ""
         at = after.outcome.at if verb != "release" and after.outcome else 0

@@ -58,8 +58,12 @@ def settle(
     put_counts(statements[-1], changes.counts, changes.tallies)
     if send(statements) or is_done():
         return True
-    is_before = any(job.version == before.get(job.id) for job in view.load(before).values())
-    if is_before or (is_over and not before):
+    # A job that these changes had ended would not be live. And one that another commit has changed since,
+    # such as one whose lease ran out, they cannot end any more.
+    ended = {job.id for job in (*changes.archived, *changes.removed)}
+    live = view.load(before).values()
+    is_not_done = any(job.version == before[job.id] or job.id in ended for job in live)
+    if is_not_done or (is_over and not before):
         # Nothing was written: a batch finds out why.
         return False
     raise unsettled(shown)
