@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from .core.schedule import Schedule
     from .queue.aio import AsyncClaimedJob, AsyncQueue
     from .queue.aio_task import AsyncHandle
-    from .queue.answers import Failed, Retry, SoftTimeout
+    from .queue.answers import Failed, FailedJob, Retry, SoftTimeout
     from .queue.connect import connect, connect_async
     from .queue.context import AsyncContext, Context
     from .queue.hooks import INJECTED
@@ -60,6 +60,7 @@ __all__ = [
     "Contended",
     "Context",
     "Failed",
+    "FailedJob",
     "Forbidden",
     "Handle",
     "HoldfastError",
@@ -109,6 +110,7 @@ _PLACES = {
     "ClaimedJob": "queue.queue",
     "Context": "queue.context",
     "Failed": "queue.answers",
+    "FailedJob": "queue.answers",
     "Handle": "queue.task",
     "Job": "core.job",
     "JobLogFilter": "queue.running",

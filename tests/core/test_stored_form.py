@@ -54,6 +54,7 @@ FULL = Job(
     into="i",
     then_id=33,
     followed=True,
+    on_failure='{"task":"y"}',
     parent_id=23,
     parent_claim=24,
     children=Children(pending=25, failed=26, kept=27),
@@ -80,7 +81,7 @@ FULL_TEXT = (
     '"backoff":{"first_ms":18,"most_ms":19,"jitter":0.5},"timeout_ms":20,"retry_after":"+1 DAY",'
     '"lapsed":true,'
     '"repeat":"DAILY","again_at":21,"unique":"AHU=","unique_for_ms":22,"domain":"AGQ=","schedule":"s",'
-    '"then":"{\\"task\\":\\"x\\"}","into":"i","then_id":33,"followed":true,"parent_id":23,"parent_claim":24,'
+    '"then":"{\\"task\\":\\"x\\"}","into":"i","then_id":33,"followed":true,"on_failure":"{\\"task\\":\\"y\\"}","parent_id":23,"parent_claim":24,'
     '"children":{"pending":25,"failed":26,"kept":27},"wait_for_failed":true,'
     '"given":["attempts","timeout"],"mock":true,"strict":true,'
     '"cancel_requested":true,"ended":"FAILED","reason":"r",'
@@ -96,7 +97,7 @@ DEFAULTS = (
     '"attempts":0,"max_attempts":10,"losses":0,"crowd_limit":0,"max_losses":10,'
     '"backoff":{"first_ms":1000,"most_ms":3600000,"jitter":0.2},"timeout_ms":0,"retry_after":0,'
     '"lapsed":false,"repeat":"","again_at":0,"unique":null,"unique_for_ms":0,"domain":null,"schedule":"",'
-    '"then":"","into":"","then_id":0,"followed":false,"parent_id":0,"parent_claim":0,"children":{"pending":0,"failed":0,"kept":0},'
+    '"then":"","into":"","then_id":0,"followed":false,"on_failure":"","parent_id":0,"parent_claim":0,"children":{"pending":0,"failed":0,"kept":0},'
     '"wait_for_failed":false,"given":[],"mock":false,"strict":false,"cancel_requested":false,'
     '"ended":null,"reason":"","progress":null,"outcome":null,"errors":[],"size":0,"has_result":false,"steps":0,"log_lines":0,"traceparent":""}'
 )

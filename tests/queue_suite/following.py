@@ -9,12 +9,13 @@ from holdfast.core.bounds import THEN_BYTES
 from holdfast.core.errors import BadInput, NotFound
 from holdfast.core.job import State
 from holdfast.queue.aio import AsyncQueue
+from holdfast.queue.answers import FailedJob
 from holdfast.queue.queue import Queue
 from holdfast.testing.clock import MovedClock
 
 from .aio import Story, taken
 from .fixtures import MakeQueue
-from .tools import LONG_S, MINUTE_MS, nothing, take, unchanged
+from .tools import HOUR_MS, LONG_S, MINUTE_MS, nothing, state_of, take, unchanged, upkeep
 
 
 def add_publish(queue: Queue) -> Any:
@@ -299,3 +300,83 @@ def test_what_follows_in_asyncio(tell: Callable[[Story], None]) -> None:
         assert await queue.result((await added.get()).then_id) == "x/A"
 
     tell(story)
+
+
+# ── after a failure ──────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("end", ["raise", "fail", "lose", "expire"])
+def test_a_job_that_fails_is_followed_by_one_that_is_told_so(
+    queue: Queue, clock: MovedClock, end: str
+) -> None:
+    """However it fails: once, with its id, reason and data; its `then` does not follow."""
+
+    @queue.task
+    def report(failed: FailedJob, to: str = "ops") -> list[Any]:
+        return [failed.id, failed.task, failed.data, failed.reason, to]
+
+    options: Any = {"attempts": 1, "losses": 1, "expires": "1h", "then": "next"}
+    job = queue.add("work", {"n": 1}, on_failure=("report", {"to": "me"}), **options)
+    if end == "expire":
+        clock.advance(HOUR_MS + 1)
+    else:
+        claimed = take(queue, "work")
+        if end == "raise":
+            claimed.done(error=ValueError("no"))
+        elif end == "fail":
+            claimed.fail("no")
+        else:
+            clock.advance(MINUTE_MS + 1)
+    upkeep(queue)
+
+    assert state_of(queue, job) == State.FAILED
+    told = take(queue, "report")
+    told.run()
+    found = queue.result(told.id)
+    assert found[:3] == [job.id, "work", {"n": 1}]
+    assert found[3:] == [queue.get(job).reason, "me"]
+    assert nothing(queue)
+
+
+def test_each_failure_is_followed_and_a_success_is_not(queue: Queue) -> None:
+    """After a requeue too."""
+    job = queue.add("work", on_failure="report")
+    for _ in range(2):
+        take(queue, "work").fail("no")
+        take(queue, "report").done()
+        queue.requeue(job)
+    take(queue, "work").done()
+
+    assert nothing(queue)
+    assert queue.counts() == {"work": {"FINISHED": 1}, "report": {"FINISHED": 2}}
+
+
+def test_a_task_may_say_what_follows_its_failures(queue: Queue, make_queue: MakeQueue) -> None:
+    """Also for jobs that a process without the task has added; retries that are left come first."""
+
+    @queue.task(on_failure=("report", {"to": "ops"}), attempts=2, backoff=0)
+    def work() -> None:
+        raise ValueError("no")
+
+    make_queue().add("work")
+    for state in (State.QUEUED, State.FAILED):
+        assert take(queue, "work").run().state == state
+    told = take(queue, "report")
+    assert told.data["to"] == "ops"
+    assert told.data["failed"]["attempts"] == 2
+    assert "ValueError: no" in told.data["failed"]["reason"]
+
+
+def test_what_cannot_follow_a_failure_is_refused(queue: Queue) -> None:
+    """By the option."""
+
+    @queue.task
+    def report(reason: str) -> None: ...
+
+    with unchanged(queue):
+        with pytest.raises(BadInput, match="on_failure is 5"):
+            queue.add("work", on_failure=5)  # type: ignore[arg-type]
+        with pytest.raises(BadInput, match="'failed', and must be a parameter of task report"):
+            queue.add("work", on_failure=report)
+        with pytest.raises(BadInput, match="data of on_failure"):
+            queue.add("work", on_failure=("other", [1]))

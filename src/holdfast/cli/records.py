@@ -82,7 +82,8 @@ def job_record(job: "Job") -> dict[str, Any]:
         "domain": key(job.domain),
         "schedule": job.schedule or None,
         "parent_id": number(job.parent_id),
-        "then": then_task(job),
+        "then": task_of(job.then),
+        "on_failure": task_of(job.on_failure),
         "then_id": number(job.then_id),
         "children": {field: getattr(job.children, field) for field in ("pending", "failed", "kept")},
         "owner": job.owner or None,
@@ -97,9 +98,9 @@ def job_record(job: "Job") -> dict[str, Any]:
     }
 
 
-def then_task(job: "Job") -> str | None:
-    """The task of the follow-up job."""
-    return json.loads(job.then)["task"] if job.then else None
+def task_of(follower: str) -> str | None:
+    """The task of a follow-up job, from its JSON."""
+    return json.loads(follower)["task"] if follower else None
 
 
 def _times(job: "Job") -> dict[str, str | None]:

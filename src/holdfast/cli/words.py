@@ -288,6 +288,7 @@ _SHARED = (
     click.Option(["--then"], metavar="TASK", help="Task of the follow-up job, which gets the result."),
     click.Option(["--then-data"], metavar="JSON", help="Arguments of the follow-up job."),
     click.Option(["--into"], metavar="NAME", help="Its argument that gets the result.  [all its data]"),
+    click.Option(["--on-failure"], metavar="TASK", help="Task of the job that is added if this one fails."),
 )
 
 _OF_ONE_JOB = (

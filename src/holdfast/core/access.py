@@ -190,8 +190,8 @@ def _own_hold(tenant: str, hold: c.Hold) -> c.Hold:
 
 
 def _new(tenant: str, new: c.NewJob) -> c.NewJob:
-    then = None if new.then is None else _new(tenant, new.then)
-    return replace(new, tenant=_own(tenant, new.tenant), then=then)
+    then, on_failure = (one and _new(tenant, one) for one in (new.then, new.on_failure))
+    return replace(new, tenant=_own(tenant, new.tenant), then=then, on_failure=on_failure)
 
 
 def _add(tenant: str, asked: c.Add) -> c.Add:

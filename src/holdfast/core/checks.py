@@ -26,6 +26,7 @@ from .commands import (
 from .counting import counted
 from .defaults import Defaults
 from .errors import BadInput, TooLarge
+from .following import FAILED_JOB
 from .glob import check_glob
 from .ids import MAX_ID, SYSIDS
 from .job import Backoff, Body, Unreadable, size_of
@@ -206,25 +207,27 @@ def check_new(new: NewJob) -> None:
     if new.unique_for_ms and new.unique is None:
         raise BadInput("unique_for", new.unique_for_ms, needed="absent without unique")
     if new.then is not None:
-        _check_then(new.then, new.into)
+        _check_follower("then", new.then, new.into)
     elif new.into:
         raise BadInput("into", new.into, needed="absent without then")
+    if new.on_failure is not None:
+        _check_follower("on_failure", new.on_failure, FAILED_JOB)
 
 
-def _check_then(then: NewJob, into: str) -> None:
-    """Check a follow-up job (`then`), which is stored as JSON in the record of the job before it."""
-    check_new(then)
-    if then.id or then.parent_id:
-        raise BadInput(
-            "then", "a job with an id or a parent", needed="without: it is made when this one is done"
-        )
-    if isinstance(then.data, bytes):
-        raise BadInput("data of then", "bytes", needed="JSON")
-    if into and not then.data.lstrip().startswith("{"):
-        raise BadInput("data of then", "not an object", needed=f"an object: into adds {into!r} to it")
-    size = len(msgspec.json.encode(then))
+def _check_follower(option: str, new: NewJob, into: str) -> None:
+    """Check a follow-up job, which is stored as JSON in the record of the job before it."""
+    check_new(new)
+    if new.id or new.parent_id:
+        found = "a job with an id or a parent"
+        raise BadInput(option, found, needed="without: it is made when this one is done")
+    if isinstance(new.data, bytes):
+        raise BadInput(f"data of {option}", "bytes", needed="JSON")
+    if into and not new.data.lstrip().startswith("{"):
+        needed = f"an object: {into!r} is added to it"
+        raise BadInput(f"data of {option}", "not an object", needed=needed)
+    size = len(msgspec.json.encode(new))
     if size > bounds.THEN_BYTES:
-        raise TooLarge("then", f"{size:,} bytes", needed=f"at most {bounds.THEN_BYTES:,} bytes")
+        raise TooLarge(option, f"{size:,} bytes", needed=f"at most {bounds.THEN_BYTES:,} bytes")
 
 
 def check_defaults(defaults: Defaults) -> None:
@@ -233,26 +236,30 @@ def check_defaults(defaults: Defaults) -> None:
         value = getattr(defaults, field, None)
         if value is not None and value != "":
             check(field, value)
-    if defaults.then is None:
+    _check_stored("then", defaults.then, defaults.into)
+    _check_stored("on_failure", defaults.on_failure, FAILED_JOB)
+
+
+def _check_stored(option: str, text: str | None, into: str) -> None:
+    if not text:
         return
-    if len(defaults.then) > bounds.THEN_BYTES:
-        found = f"{len(defaults.then):,} characters"
-        raise TooLarge("then", found, needed=f"at most {bounds.THEN_BYTES:,} bytes")
+    if len(text) > bounds.THEN_BYTES:
+        found = f"{len(text):,} characters"
+        raise TooLarge(option, found, needed=f"at most {bounds.THEN_BYTES:,} bytes")
     try:
-        then = msgspec.json.decode(defaults.then, type=NewJob)
-        _check_then(then, defaults.into)
+        new = msgspec.json.decode(text, type=NewJob)
+        _check_follower(option, new, into)
     except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
-        raise BadInput("then", "text", needed=f"a job as JSON ({error})") from None
-    for data in data_of(then):
-        check_json("data of then", data)
+        raise BadInput(option, "text", needed=f"a job as JSON ({error})") from None
+    for data in data_of(new):
+        check_json(f"data of {option}", data)
 
 
 def data_of(new: NewJob) -> Iterator[Body]:
     """The data of a new job, and of the jobs that follow it."""
-    follower: NewJob | None = new
-    while follower is not None:
-        yield follower.data
-        follower = follower.then
+    yield new.data
+    for follower in new.followers:
+        yield from data_of(follower)
 
 
 def check_command(command: Command) -> None:
@@ -437,6 +444,6 @@ _COMMAND_CHECKS: tuple[tuple[str, Any], ...] = (
     ("run_at", _moment),
     ("task", check_name),
 )
-_FIELDS = attrgetter(*(field for field, _ in _FIELD_CHECKS), "then")
+_FIELDS = attrgetter(*(field for field, _ in _FIELD_CHECKS), "then", "on_failure")
 _DEFAULTS = _FIELDS(NewJob(task="-"))
 _OPTIONS = attrgetter(*(field for field in NewJob.__struct_fields__ if field != "data"))

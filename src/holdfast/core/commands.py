@@ -40,7 +40,7 @@ def hold_of(job: Job) -> Hold:
 
 
 class NewJob(Record, frozen=True, kw_only=True):
-    """A job to add: by a caller, a schedule or `then`."""
+    """A job to add: by a caller, a schedule, `then` or `on_failure`."""
 
     task: str
     tenant: str = ""
@@ -68,12 +68,18 @@ class NewJob(Record, frozen=True, kw_only=True):
     then: "NewJob | None" = None
     # The parameter of the `then` job that gets the result.
     into: str = ""
+    on_failure: "NewJob | None" = None
     schedule: str = ""
     mock: bool = False
     strict: bool = False
     # The options given by the caller, sorted: the defaults of the task never replace them.
     given: tuple[str, ...] = ()
     traceparent: str = ""
+
+    @property
+    def followers(self) -> tuple["NewJob", ...]:
+        """The jobs that may follow this one."""
+        return tuple([one for one in (self.then, self.on_failure) if one is not None])
 
 
 class Command(Record, frozen=True, kw_only=True, tag=True):

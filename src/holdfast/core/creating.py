@@ -81,6 +81,10 @@ def create(new: NewJob, *, job_id: int, now_ms: int, kind: tuple[Any, ...] = ())
     )
 
 
+def _stored(follower: NewJob | None) -> str:
+    return msgspec.json.encode(replace(follower, id=0)).decode() if follower else ""
+
+
 @lru_cache(maxsize=1024)
 def _prototype(common: tuple[Any, ...]) -> Job:
     """The fields that depend neither on the time nor on the data: the same for most jobs of a task."""
@@ -100,8 +104,9 @@ def _prototype(common: tuple[Any, ...]) -> Job:
         unique_for_ms=new.unique_for_ms,
         domain=new.domain,
         schedule=new.schedule,
-        then=msgspec.json.encode(replace(new.then, id=0)).decode() if new.then else "",
+        then=_stored(new.then),
         into=new.into,
+        on_failure=_stored(new.on_failure),
         parent_id=new.parent_id,
         wait_for_failed=new.wait_for_failed,
         mock=new.mock,

@@ -32,6 +32,7 @@ class Defaults(Record, frozen=True, kw_only=True):
     # The parameter of the follow-up job that gets the result: part of `then`.
     into: str = ""
     wait_for_failed: bool | None = None
+    on_failure: str | None = None
 
 
 # The options that can be filled in when a job is claimed, and the field of `Defaults` for each. Others
@@ -45,11 +46,12 @@ FOLLOWED = {
     "expires": "expires_in_ms",
     "repeat": "repeat",
     "then": "then",
+    "on_failure": "on_failure",
     "when_child_fails": "wait_for_failed",
 }
 # Of a job that was added through the job-command port: those about which the documents say nothing. They
 # limit the losses of jobs with `retry_after` only.
-FOLLOWED_AT_THE_PORT = ("attempts", "losses", "backoff", "timeout", "expires", "then")
+FOLLOWED_AT_THE_PORT = ("attempts", "losses", "backoff", "timeout", "expires", "then", "on_failure")
 # What such a job has until its task says otherwise.
 _PORT_FIELDS = {"max_attempts": 0, "max_losses": 0}
 NO_DEFAULTS = Defaults()

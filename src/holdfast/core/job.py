@@ -255,6 +255,8 @@ class Job(Record, frozen=True, kw_only=True):
     # The id of the follow-up job, made together with this one. `followed`: that job has been added.
     then_id: int = 0
     followed: bool = False
+    # The job to add each time that this one becomes FAILED, a `NewJob` as JSON.
+    on_failure: str = ""
 
     parent_id: int = 0
     # The `claim` of the parent when it added this child.

@@ -3,7 +3,7 @@
 There are 64 slots, and shard = slot mod N. A store that is not sharded has all of them.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import msgspec
@@ -59,20 +59,19 @@ def check_one_slot(new: NewJob) -> None:
     if new.id and not new.strict and slot not in (None, slot_in(new.id)):
         needed = f"of slot {slot}, where its parent, its domain or its unique key is"
         raise BadInput("id", new.id, needed=needed)
-    if new.then is not None:
-        check_followers(new.then, new.domain)
+    check_followers(new.followers, new.domain)
 
 
-def check_followers(then: NewJob | None, domain: bytes | None) -> None:
+def check_followers(followers: Iterable[NewJob], domain: bytes | None) -> None:
     """Refuse follow-up jobs of a job with this domain that would belong in another slot than that."""
-    while then is not None:
-        if then.domain is not None and then.domain != domain:
+    for new in followers:
+        if new.domain is not None and new.domain != domain:
             needed = f"that of the job that it follows, or absent, {_OF_SHARDS}"
-            raise BadInput("the domain of then", then.domain, needed=needed)
-        if then.unique is not None and then.domain is None:
+            raise BadInput("the domain of a follow-up job", new.domain, needed=needed)
+        if new.unique is not None and new.domain is None:
             needed = f"absent {_OF_SHARDS}, unless it is in the domain of the job that it follows"
-            raise BadInput("the unique key of then", then.unique, needed=needed)
-        then = then.then
+            raise BadInput("the unique key of a follow-up job", new.unique, needed=needed)
+        check_followers(new.followers, domain)
 
 
 def with_slots(command: Add, bare: Sequence[int]) -> Add:

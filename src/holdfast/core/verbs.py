@@ -268,6 +268,7 @@ FIELDS: dict[str, str] = {
     "tenants": "Names of tenants.",
     "text": "The text.",
     "then": "The job that is added when this one has finished.",
+    "on_failure": "The job that is added when this one has failed.",
     "timeout_ms": "How long a run may take.",
     "to": "The index to move to.",
     "token": "The token.",

@@ -352,6 +352,10 @@ class Engine(AnyEngine):
             # After the commands: an answer that came in time is not late because of a claim.
             done.next_upkeep_ms = self._upkeep(batch, commands, done)
             claim_all(batch, commands, replies)
+        if batch.failed:
+            from .commands.verbs import follow_failures
+
+            follow_failures(batch)
         if batch.touched or batch.known_domains is not None:
             batch.settle()
         changes = batch.finish(more=done.next_upkeep_ms == 0)

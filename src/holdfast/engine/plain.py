@@ -70,7 +70,14 @@ def are_answers(commands: Sequence[c.Command]) -> bool:
         else:
             return False
         for job in held:
-            if job is None or job.unique is not None or job.domain is not None or job.parent_id or job.then:
+            if (
+                job is None
+                or job.unique is not None
+                or job.domain is not None
+                or job.parent_id
+                or job.then
+                or job.on_failure
+            ):
                 return False
     return True
 

@@ -286,7 +286,7 @@ def needs_store(command: c.Add) -> bool:
 def _may_need_two_shards(new: c.NewJob) -> bool:
     """Whether a store of several shards would refuse a job because of one that follows it."""
     try:
-        check_followers(new.then, new.domain)
+        check_followers(new.followers, new.domain)
     except BadInput:
         return True
     return False

@@ -5,7 +5,9 @@ from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 from types import TracebackType
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
+
+import msgspec
 
 from ..core.bounds import ERROR_BYTES
 from ..core.durations import duration_ms
@@ -34,6 +36,17 @@ def _between() -> tuple[str, ...]:
 
 class Failed(Exception):
     """Raise or return it to fail the job permanently, without a retry."""
+
+
+class FailedJob(msgspec.Struct, frozen=True):
+    """What the follow-up job of a FAILED job (`on_failure`) gets as its argument `failed`."""
+
+    id: int
+    task: str
+    reason: str
+    attempts: int
+    # The data of the job as JSON has it; None if it cannot be read, or would be too large.
+    data: Any = None
 
 
 class Retry(Exception):

@@ -13,6 +13,7 @@ from ..core.checks import check_name, check_new
 from ..core.defaults import Defaults, TaskKey
 from ..core.durations import duration_ms
 from ..core.errors import BadInput, Closed, NotFound
+from ..core.following import FAILED_JOB
 from ..core.job import Body
 from ..core.schedule import Schedule
 from ..engine.connection import Connection
@@ -190,7 +191,7 @@ class BaseQueue:
         new = self._call(task, data, options, complete=True)
         if options:
             check_new(new)
-        if new.then is not None:
+        if new.followers:
             self._check_followers(new)
         return new
 
@@ -203,10 +204,12 @@ class BaseQueue:
 
     def _check_followers(self, new: c.NewJob) -> None:
         """Raise if the data of a follower does not fit its task, where that task is known here."""
-        while new.then is not None:
-            if known := self.tasks.get(new.then.task):
-                known.signature.check_follower(new.then.data, new.into)
-            new = new.then
+        for follower, into in ((new.then, new.into), (new.on_failure, FAILED_JOB)):
+            if follower is None:
+                continue
+            if known := self.tasks.get(follower.task):
+                known.signature.check_follower(follower.data, into)
+            self._check_followers(follower)
 
     def _each(self, jobs: Iterable[Any], options: JobOptions) -> Iterator[c.NewJob | Body]:
         """Yield each item as a job, or as its data alone where all else equals the job before."""

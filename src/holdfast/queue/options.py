@@ -28,6 +28,7 @@ _CALLED_ELSEWHERE = {
     **dict.fromkeys(("_expires", "expire", "max_age", "ttl"), "expires"),
     **dict.fromkeys(("actor_name", "task_name"), "name"),
     **dict.fromkeys(("_defer_until", "eta", "schedule_at"), "run_at"),
+    "link_error": "on_failure",
     "soft_time_limit": "soft_timeout",
     **dict.fromkeys(("job_timeout", "time_limit"), "timeout"),
     "timezone": "tz",
@@ -99,6 +100,7 @@ class FiringOptions(TypedDict, total=False):
     when_child_fails: Literal["resume", "wait"] | None
     then: TaskRef | tuple[TaskRef, Any] | NewJob | None
     into: str | None
+    on_failure: TaskRef | tuple[TaskRef, Any] | NewJob | None
     mock: bool | None
     tenant: str | None
 
@@ -302,16 +304,16 @@ def _when_child_fails(value: Any) -> dict[str, Any]:
     return {"wait_for_failed": value == "wait"}
 
 
-def _then(value: Any) -> dict[str, Any]:
+def _follower(option: str, value: Any) -> dict[str, Any]:
     if isinstance(value, NewJob):
-        return {"then": value}
+        return {option: value}
     task, data = value if isinstance(value, tuple | list) and len(value) == 2 else (value, None)
     name = task if isinstance(task, str) else getattr(task, "name", None)
     if not isinstance(name, str):
-        raise BadInput("then", value, needed="a task, its name, (task, data), or a prepared call")
-    check_name("then", name)
+        raise BadInput(option, value, needed="a task, its name, (task, data), or a prepared call")
+    check_name(option, name)
     new = NewJob(task=name)
-    return {"then": new if data is None else replace(new, data=encode_data("data of then", data))}
+    return {option: new if data is None else replace(new, data=encode_data(f"data of {option}", data))}
 
 
 def _into(value: Any) -> dict[str, Any]:
@@ -371,7 +373,8 @@ _READERS: dict[str, Callable[[Any], dict[str, Any]]] = {
     "domain": _domain,
     "parent": lambda v: {"parent_id": job_id(v, "parent")},
     "when_child_fails": _when_child_fails,
-    "then": _then,
+    "then": lambda v: _follower("then", v),
+    "on_failure": lambda v: _follower("on_failure", v),
     "into": _into,
     "mock": _mock,
     "tenant": lambda v: {"tenant": v},

@@ -213,7 +213,7 @@ class TaskWithOptions(Generic[P, R]):
         if checks and not self._is_checked:
             check_new(new)
             self._is_checked = True
-        if checks and new.then is not None:
+        if checks and (new.then is not None or new.on_failure is not None):
             # Tasks may have been declared since the last one was added.
             self._queue._check_followers(new)
         return new

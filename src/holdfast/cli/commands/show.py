@@ -95,12 +95,13 @@ def _show_record(job: "Job", reason: str, now: int) -> None:
 
 
 def _where(job: "Job") -> Lines:
-    from ..records import key_text, then_task
+    from ..records import key_text, task_of
 
     yield "tenant", job.tenant
     yield "place", "" if job.place.name in ("DONE", str(job.state)) else job.place.name
     yield "parent", str(job.parent_id or "")
-    yield "then", f"{then_task(job)}, job {job.then_id}" if job.then else ""
+    yield "then", f"{task_of(job.then)}, job {job.then_id}" if job.then else ""
+    yield "on failure", task_of(job.on_failure) or ""
     yield "schedule", job.schedule
     yield "domain", key_text(job.domain)
     yield "unique", key_text(job.unique)

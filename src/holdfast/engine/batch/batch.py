@@ -93,6 +93,8 @@ class Batch(msgspec.Struct, kw_only=True, eq=False):
     touched: dict[int, None] = {}
     # Jobs that were lost or have expired, before and after: no handler reports these.
     unreported: list[tuple[Job, Job]] = []
+    # Jobs that became FAILED and have an `on_failure`.
+    failed: dict[int, None] = {}
     # The replies to each part of a command that has several.
     parts: list[list[Any]] = []
     # What was read on demand.
@@ -251,6 +253,8 @@ class Batch(msgspec.Struct, kw_only=True, eq=False):
         self.touched[job_id] = None
         if after.domain is not None:
             self.has_domains = True
+        if after.on_failure and after.ended is State.FAILED and (before is None or before.ended is None):
+            self.failed[job_id] = None
         if (
             after.parent_id
             or after.unique is not None

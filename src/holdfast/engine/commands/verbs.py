@@ -13,7 +13,7 @@ from ...core import commands as c
 from ...core import family, following, rules
 from ...core import handler as h
 from ...core.answering import answered
-from ...core.errors import LeaseLost, NotFound
+from ...core.errors import LeaseLost, NotFound, StoreCorrupt
 from ...core.job import VERB_OF, Body, Code, Job, Place, State, whole_second
 from ...core.managing import RunSchedule, SetRetention, StopWorker
 from ...core.slots import slot_in
@@ -68,6 +68,22 @@ def _follow(batch: Batch, job: Job, result: Body | None) -> None:
     after = batch.find(job.id)
     if after is not None:
         batch.put(replace(after, then_id=then_id, followed=True))
+
+
+def follow_failures(batch: Batch) -> None:
+    """Add the jobs that follow those that have become FAILED, in their slots."""
+    for job_id in batch.failed:
+        job = batch.find(job_id)
+        # Not if the command was undone.
+        if job is None or job.place is not Place.DONE or job.ended is not State.FAILED:
+            continue
+        try:
+            data: Body | None = batch.body_of(job_id)
+        except StoreCorrupt:
+            data = None
+        new = following.failure_follower(job, data)
+        add_one(batch, replace(new, id=batch.ids.make(slot=slot_in(job_id))), follows=True)
+    batch.failed.clear()
 
 
 def release(batch: Batch, command: c.Release) -> JobRef:

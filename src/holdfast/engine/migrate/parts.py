@@ -260,8 +260,8 @@ def check_place(job: Job, of: int) -> None:
     if job.unique is not None and not job.strict and ((slots.slot_for(job) or 0) - job.id) % of:
         needed = f"absent, where there are {of} shards: it belongs to another one than the job. {_WAIT}"
         raise Misplaced(f"the unique key of job {job.id}", job.unique, needed=needed)
-    if job.then:
-        _check_followers(f"the job that follows {job.id}", job.then, job.domain)
+    for follower in filter(None, (job.then, job.on_failure)):
+        _check_followers(f"the job that follows {job.id}", follower, job.domain)
 
 
 def check_schedule(schedule: Schedule, job: NewJob) -> None:
@@ -275,13 +275,13 @@ def check_schedule(schedule: Schedule, job: NewJob) -> None:
 
 def check_followers_of(task: str, raw: bytes) -> None:
     """Raise `Misplaced` for the defaults of a task whose follow-up job may belong in another shard."""
-    then = msgspec.json.decode(raw, type=Defaults).then
-    if then:
-        _check_followers(f"the follow-up job of the task {task}", then, None)
+    defaults = msgspec.json.decode(raw, type=Defaults)
+    for follower in filter(None, (defaults.then, defaults.on_failure)):
+        _check_followers(f"the follow-up job of the task {task}", follower, None)
 
 
 def _check_followers(of_what: str, then: str, domain: bytes | None) -> None:
     try:
-        slots.check_followers(msgspec.json.decode(then, type=NewJob), domain)
+        slots.check_followers([msgspec.json.decode(then, type=NewJob)], domain)
     except BadInput as error:
         raise Misplaced(of_what, "in another shard", needed=f"in the same one: {error}. {_WAIT}") from None

@@ -210,8 +210,8 @@ class ShardRouter(Submitter):
             for _, _, defaults in command.tasks:
                 check_defaults(defaults)
                 # Whichever domain a job of the task has: its claim adds these.
-                if defaults.then is not None:
-                    check_followers(msgspec.json.decode(defaults.then, type=c.NewJob), None)
+                followers = filter(None, (defaults.then, defaults.on_failure))
+                check_followers([msgspec.json.decode(one, type=c.NewJob) for one in followers], None)
 
     def _has_name(self, command: c.Add) -> bool:
         """Whether a job of the port is unique by its name, which a job of any shard may have."""

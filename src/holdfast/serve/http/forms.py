@@ -406,7 +406,7 @@ def _field(kind: type, name: str, hint: Any, required: bool) -> Field:
         return _paired(name, required, Raw, read_body, write_body)
     if hint in (bytes, bytes | None):
         return _paired(name, required, str, str.encode, write_key)
-    if (kind, name) == (c.NewJob, "then"):
+    if kind is c.NewJob and name in ("then", "on_failure"):
         return _plain(name, "NewJobForm | None", Form(None, _read_then, _write_then), required)
     if name in _IDS or (kind, name) in _MORE_IDS:
         if hint is int:

@@ -4,7 +4,7 @@ An id or a version is used once, so of the two commits at most one succeeds, and
 first. A job that was only added may have ended meanwhile, and be purged.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from msgspec.structs import replace
 
@@ -58,12 +58,17 @@ def settle(
     put_counts(statements[-1], changes.counts, changes.tallies)
     if send(statements) or is_done():
         return True
-    # A job that these changes had ended would not be live. And one that another commit has changed since,
-    # such as one whose lease ran out, they cannot end any more.
-    ended = {job.id for job in (*changes.archived, *changes.removed)}
-    live = view.load(before).values()
-    is_not_done = any(job.version == before[job.id] or job.id in ended for job in live)
-    if is_not_done or (is_over and not before):
+    if _are_not_done(view, changes, before) or (is_over and not before):
         # Nothing was written: a batch finds out why.
         return False
     raise unsettled(shown)
+
+
+def _are_not_done(view: PostgresReads, changes: Changes, before: Mapping[int, int]) -> bool:
+    """Whether the changes of these jobs, by the versions before, were not written.
+
+    A job that they had ended would not be live. And one that another commit has changed since, such as one
+    whose lease ran out, they cannot end any more.
+    """
+    ended = {job.id for job in (*changes.archived, *changes.removed)}
+    return any(job.version == before[job.id] or job.id in ended for job in view.load(before).values())
