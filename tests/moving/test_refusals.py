@@ -187,7 +187,7 @@ def test_a_job_that_would_be_in_two_places_is_refused_before_anything_is_written
 
 def _followed_elsewhere(queue: Queue) -> str:
     queue.add("work", domain="a", then=queue.call("then", domain="b"))
-    return "the job that follows [0-9]+ is .*the domain of then"
+    return "the job that follows [0-9]+ is .*the domain of a follow-up job"
 
 
 def _keyed_follower(queue: Queue) -> str:

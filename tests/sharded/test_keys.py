@@ -140,11 +140,17 @@ def refusals(queue):
     too_far = queue.call("after", domain=other)
     of_key = ids.pack(1 << 20, 5, (ids.slot_of("", "work", KEY) + 1) % ids.SLOTS)
     yield c.NewJob(task="child", parent_id=parent.id, domain=other), r"domain is .*its parent's"
-    yield queue.call("work", then=too_far), r"the domain of then is .*that of the job that it follows"
-    yield queue.call("work", domain=DOMAIN, then=too_far), "the domain of then"
-    yield queue.call("work", domain=DOMAIN, then=queue.call("then", then=too_far)), "the domain of then"
-    yield queue.call("work", then=queue.call("then", unique=KEY)), "the unique key of then"
-    yield queue.call("work", domain=DOMAIN, then=queue.call("then", unique=KEY)), "the unique key of then"
+    yield (
+        queue.call("work", then=too_far),
+        r"domain of a follow-up job is .*that of the job that",
+    )
+    yield queue.call("work", domain=DOMAIN, then=too_far), "domain of a follow-up job"
+    yield (
+        queue.call("work", domain=DOMAIN, then=queue.call("then", then=too_far)),
+        "domain of a follow-up job",
+    )
+    yield queue.call("work", then=queue.call("then", unique=KEY)), "key of a follow-up job"
+    yield queue.call("work", domain=DOMAIN, then=queue.call("then", unique=KEY)), "key of a follow-up job"
     yield c.NewJob(task="work", unique=KEY, id=of_key), r"id is .*its unique key"
 
 
@@ -162,7 +168,7 @@ def test_a_task_publishes_no_follow_up_job_of_another_shard(queue):
     """Its claims would give it to jobs of any domain."""
     for then in (c.NewJob(task="then", domain=DOMAIN), c.NewJob(task="then", unique=KEY)):
         defaults = Defaults(then=msgspec.json.encode(then).decode())
-        with pytest.raises(holdfast.BadInput, match="of then"):
+        with pytest.raises(holdfast.BadInput, match="of a follow-up job"):
             queue.connection.ask(c.Publish(tasks=((None, "work", defaults),)))
     assert written(queue)[1] == []
 

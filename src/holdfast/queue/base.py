@@ -191,7 +191,7 @@ class BaseQueue:
         new = self._call(task, data, options, complete=True)
         if options:
             check_new(new)
-        if new.followers:
+        if new.then is not None or new.on_failure is not None:
             self._check_followers(new)
         return new
 
