@@ -145,7 +145,11 @@ _PLAIN = _each(
 )
 _PLAIN += [{"strict": True, "wait_for_failed": True}]
 _THEN = _each(
-    then=[c.NewJob(task="b"), c.NewJob(task="a", domain=b"x", then=c.NewJob(task="b", data=b"\xff"))]
+    then=[c.NewJob(task="b"), c.NewJob(task="a", domain=b"x", then=c.NewJob(task="b", data=b"\xff"))],
+    on_failure=[
+        c.NewJob(task="b"),
+        c.NewJob(task="a", domain=b"x", unique=b"k", on_failure=c.NewJob(task="b")),
+    ],
 )
 _new_jobs = st.builds(
     lambda task, options: c.NewJob(task=task, **options),
