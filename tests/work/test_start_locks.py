@@ -8,8 +8,9 @@ from holdfast.work.start_locks import SharedStartLocks, StartLocks
 
 def count_locks(fd):
     """How many locks the kernel keeps of a file."""
-    inode = os.fstat(fd).st_ino
-    return sum(f":{inode} " in line for line in Path("/proc/locks").read_text().splitlines())
+    file = os.fstat(fd)
+    name = f" {os.major(file.st_dev):02x}:{os.minor(file.st_dev):02x}:{file.st_ino} "
+    return sum(name in line for line in Path("/proc/locks").read_text().splitlines())
 
 
 def test_a_job_starts_or_is_taken_back():
