@@ -49,7 +49,8 @@ def test_a_worker_goes_on_while_stores_are_away(server: PostgresServer, tmp_path
         server.stop(immediately=True)
         bench = stack.enter_context(closing(Bench(tmp_path)))
         words = [word for url in urls for word in ("--store", url)]
-        bench.start("--handlers", "--threads", "1", *words, name="")
+        # One at a time: a job beside another one has a context of its own.
+        bench.start("--handlers", "--handler-slots", "1", *words, name="")
         jobs.append(file.add(task_in(0)))
         assert isinstance(jobs[-1].result(wait=100), int)
 
