@@ -12,7 +12,7 @@ for any text. A comment directly before a block changes that:
 
     <!-- not run: why -->    the block is left out
     <!-- exits 3 -->         the block's commands exit with 3
-    <!-- file app.py -->     the block is written to that file, and not run
+    <!-- file app.py -->     the block is written to that file, and not run; `added to` adds it at the end
     <!-- background -->      the block's command keeps running, as in a second terminal. The next block runs
                              when it has printed the lines shown. At the end of the document it gets SIGTERM,
                              and must exit with 0.
@@ -40,7 +40,7 @@ import holdfast.cli.app  # imported once, for all commands
 FENCE = re.compile(r" *(?P<ticks>`{3,})(?P<language>\w*)")
 NOT_RUN = re.compile(r" *<!-- not run: .*\S.* -->$")
 EXITS = re.compile(r" *<!-- exits (?P<code>\d+) -->$")
-FILE = re.compile(r" *<!-- file (?P<name>[\w.-]+) -->$")
+FILE = re.compile(r" *<!-- (?P<how>file|added to) (?P<name>[\w./-]+) -->$")
 BACKGROUND = re.compile(r" *<!-- background -->$")
 
 # Not run wherever they stand: they get, make or enter what runs this.
@@ -220,7 +220,8 @@ def run(document: Path) -> int:
                 continue
             count += 1
             if file := FILE.match(block.before):
-                Path(file["name"]).write_text(block.text, "utf-8")
+                with Path(file["name"]).open("a" if file["how"] == "added to" else "w") as written:
+                    written.write(block.text)
             elif BACKGROUND.match(block.before):
                 background += map(_start, commands(block))
             elif block.language == "console":

@@ -1,5 +1,6 @@
 """Imports go down: never up, never sideways, never in a circle; and the rules stay pure.
 
+9  contrib
 8  cli  testing
 7  serve
 6  work  indexed
@@ -32,6 +33,7 @@ FLOORS = {
     "serve": 7,
     "cli": 8,
     "testing": 8,
+    "contrib": 9,
 }
 
 # The two files beside the rooms: the public names look down from above `work`, and `python -m holdfast`
@@ -41,7 +43,7 @@ STANDS_ON = FLOORS | {"__init__": FLOORS["work"] + 1, "__main__": FLOORS["cli"] 
 # Where a function may import: `connect`, so that SQLite users need no PostgreSQL driver; SQL over jobs, so
 # that only servers need apsw; the commands and the public names, so that `holdfast --help` is there at once;
 # the queue and the engine, so that who only adds needs no asyncio and no batches; `serve`, for the libraries
-# of its servers; the runner of handlers, for those over HTTP.
+# of its servers; the runner of handlers, for those over HTTP; a framework, whose settings come later.
 LAZY = (
     "queue/connect.py",
     "queue/queue.py",
@@ -55,6 +57,7 @@ LAZY = (
     "work/runners/runner.py",
     "work/executor/stored_handlers.py",
     "cli/",
+    "contrib/",
     "__init__.py",
 )
 

@@ -7,6 +7,7 @@ from tests.house.source import PACKAGE, ROOT, imports, modules
 # Every folder of the wheel that holds modules. One that is missing here or gone from there is a decision.
 PACKAGES = {
     "",
+    *("contrib", "contrib/django", "contrib/django/management", "contrib/django/management/commands"),
     *("core", "proto", "queue", "remote", "journal", "indexed"),
     *("cli", "cli/bench", "cli/commands"),
     *("engine", "engine/batch", "engine/commands", "engine/migrate", "engine/sharding"),

@@ -1,0 +1,1 @@
+"""Holdfast inside the frameworks of others: one folder for each, which needs that framework."""
