@@ -1,6 +1,7 @@
 """An application with hooks, for workers to run."""
 
 import os
+import sys
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
@@ -18,14 +19,14 @@ class Client:
 @queue.on_start
 async def client() -> AsyncIterator[Client]:
     _note("open")
-    if os.environ.get("HOLDFAST_TEST_BROKEN"):
-        raise OSError("no network")
     yield Client()
     _note("close")
 
 
 @queue.on_start
 def count() -> None:
+    if os.environ.get("HOLDFAST_TEST_BROKEN"):
+        raise OSError("no network")
     # Before the first job the queue may be used, too.
     queue.add("seen", {"word": "start"})
 
@@ -38,8 +39,11 @@ def stop() -> None:
 
 @queue.around_run
 def around(job: Any) -> Iterator[None]:
-    result = yield
-    _note(f"around-{job.task}-{result}")
+    result = None
+    try:
+        result = yield
+    finally:
+        _note(f"around-{job.task}-{result}")
 
 
 @queue.task
@@ -50,3 +54,13 @@ def seen(word: str, client: Client = holdfast.INJECTED) -> str:
 @queue.task
 async def seen_async(word: str, client: Client = holdfast.INJECTED) -> str:
     return word if isinstance(client, Client) else "nothing"
+
+
+@queue.task(attempts=1)
+def leaving() -> None:
+    sys.exit(3)
+
+
+@queue.task(attempts=1)
+async def leaving_async() -> None:
+    sys.exit(3)

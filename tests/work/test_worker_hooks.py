@@ -10,8 +10,9 @@ def test_executors_run_the_hooks_once_each(bench):
     for n in range(5):
         bench.queue.add("seen", {"word": f"s{n}"})
         bench.queue.add("seen_async", {"word": f"a{n}"})
+    leaving = [bench.queue.add(task) for task in ("leaving", "leaving_async")]
     worker = bench.start("--processes", "2", "--threads", "4", name=NAME)
-    bench.wait_for(lambda: not {*bench.queue.counts()} or _ended(bench) == 12)
+    bench.wait_for(lambda: not {*bench.queue.counts()} or _ended(bench) == 14)
     worker.send_signal(signal.SIGTERM)
     assert worker.wait(60) == 0, worker.stderr.read()
 
@@ -22,11 +23,14 @@ def test_executors_run_the_hooks_once_each(bench):
         assert len(bench.noted(f"around-seen-s{n}")) == 1
         assert len(bench.noted(f"around-seen_async-a{n}")) == 1
     assert len(bench.noted("around-seen-start")) == 2
+    for job in leaving:
+        assert bench.queue.get(job).state == "FAILED"
+        assert len(bench.noted(f"around-{bench.queue.get(job).task}-None")) == 1
     assert bench.queue.counts()["late"] == {"QUEUED": 2}
 
 
 def test_a_worker_whose_hook_fails_does_not_start(bench, monkeypatch):
-    """It says which error, and runs no job."""
+    """It says which error, ends the hooks before, and runs no job."""
     monkeypatch.setenv("HOLDFAST_TEST_BROKEN", "1")
     job = bench.queue.add("seen", {"word": "a"})
     worker = bench.start("--until-empty", name=NAME)
@@ -34,8 +38,10 @@ def test_a_worker_whose_hook_fails_does_not_start(bench, monkeypatch):
 
     assert worker.returncode == 1
     assert "no network" in said
+    assert len(bench.noted("close")) == len(bench.noted("open")) > 0
     assert bench.queue.get(job).state == "QUEUED"
 
 
 def _ended(bench) -> int:
-    return sum(states.get("FINISHED", 0) for states in bench.queue.counts().values())
+    counts = bench.queue.counts().values()
+    return sum(states.get("FINISHED", 0) + states.get("FAILED", 0) for states in counts)

@@ -7,6 +7,9 @@
 
 A hook around something is a generator with one `yield`, or a function that returns a context manager. What it
 surrounds has an outcome: a result, which `yield` returns, or an exception, which `yield` raises.
+
+A hook that was entered is left once, the last one first, whatever is raised. An exception that is no error,
+such as KeyboardInterrupt and CancelledError, is an interruption: hooks see it, and cannot change or hide it.
 """
 
 import asyncio
@@ -22,8 +25,10 @@ from collections.abc import (
     Iterator,
     Sequence,
 )
+from contextlib import asynccontextmanager, suppress
+from contextvars import copy_context
 from functools import partial
-from typing import Any, Literal, NamedTuple, get_args, get_origin
+from typing import Any, Literal, NamedTuple, TypeGuard, get_args, get_origin
 
 from msgspec.structs import replace
 
@@ -32,10 +37,9 @@ from ..core.errors import BadInput
 from .answers import RAISED
 from .asks import QueueRequest
 from .definition import check_function, returned_type
+from .loop_thread import LoopThread, Wait
 
 AddRequest = QueueRequest[list[int]]
-# Runs an awaitable to its end, from a thread.
-Wait = Callable[[Awaitable[Any]], Any]
 # The default of a parameter that an `on_start` provides, for type checkers: `client: Client = INJECTED`.
 INJECTED: Any = None
 _YIELDING = (Iterator, Generator, AsyncIterator, AsyncGenerator)
@@ -68,6 +72,8 @@ class Hooks:
         # For runs outside of a worker: hooks and handlers share an event loop, as they do in one.
         self.loop = LoopThread()
         self.is_started = not self._once
+        # How many workers of this process share what was started.
+        self._workers = 0
 
     # Once in a process
 
@@ -114,7 +120,9 @@ class Hooks:
                 await asyncio.sleep(0.01)
                 continue
             try:
-                await self._start()
+                # Another thread may have done it since the check above.
+                if not self.is_started:
+                    await self._start()
             finally:
                 self._lock.release()
 
@@ -127,18 +135,30 @@ class Hooks:
                 else:
                     self._ends.append(partial(_aside, hook.function))
             self.is_started = True
-        finally:
-            if not self.is_started:
-                await self.stop_async()
+        except BaseException as error:
+            await self.stop_async(error)
 
     async def _begin(self, function: Callable[[], Any]) -> Any:
         """Run a hook of `on_start`; returns what it returns or yields."""
         if not _is_generator(function):
             return await _aside(function)
         opened = _Opened(function())
-        value = await opened.do_aside(opened.enter())
         self._ends.append(lambda: opened.do_aside(opened.leave(None)))
-        return value
+        if error := await opened.do_aside(opened.enter()):
+            raise error
+        return opened.value
+
+    @asynccontextmanager
+    async def started(self) -> AsyncIterator[None]:
+        """Start for a worker in this process; what was started ends with the last worker."""
+        self._workers += 1
+        try:
+            await self.start_async()
+            yield
+        finally:
+            self._workers -= 1
+            if not self._workers:
+                await self.stop_async()
 
     def stop(self, wait: Wait) -> None:
         """End what was started, from a thread."""
@@ -152,93 +172,37 @@ class Hooks:
         finally:
             self.loop.close()
 
-    async def stop_async(self) -> None:
-        """End what was started, the last one first; the first error is raised after all have run."""
-        errors: list[BaseException] = []
+    async def stop_async(self, error: BaseException | None = None) -> None:
+        """End what was started, the last one first; then an interruption is raised, or the first error."""
+        errors = [error] if error else []
         while self._ends:
             try:
                 found = await self._ends.pop()()
-                errors += [found] if isinstance(found, RAISED) else []
-            except Exception as error:
-                errors.append(error)
+            except BaseException as raised:
+                found = raised
+            errors += [found] if isinstance(found, BaseException) else []
         self._values.clear()
         self.is_started = not self._once
         if errors:
-            raise errors[0]
+            raise next(filter(_is_interruption, errors), errors[0])
 
     # Around each add
 
     def add(self, ask: AddRequest, send: Callable[[AddRequest], list[int]]) -> list[int]:
         """Add jobs in the hooks around an add, from a thread; returns their ids."""
-        jobs = _jobs_of(ask)
-        around = Around(self.around_add, jobs, self.loop.wait)
-        error, ids = at_once(around.enter()), list[int]()
-        try:
-            ids = ids if error else send(ask)
-        except Exception as failed:
-            error = failed
-        return _ids(ids, error, at_once(around.leave([error] * len(jobs) if error else ids)))
+
+        async def call() -> list[int]:
+            return send(ask)
+
+        around = Around(self.around_add, _jobs_of(ask), self.loop.wait)
+        return _ids(around, at_once(around.call(call)))
 
     async def add_async(
         self, ask: AddRequest, send: Callable[[AddRequest], Awaitable[list[int]]]
     ) -> list[int]:
         """Add jobs in the hooks around an add, on an event loop; returns their ids."""
-        jobs = _jobs_of(ask)
-        around = Around(self.around_add, jobs, None)
-        error, ids = await around.enter(), list[int]()
-        try:
-            ids = ids if error else await send(ask)
-        except Exception as failed:
-            error = failed
-        return _ids(ids, error, await around.leave([error] * len(jobs) if error else ids))
-
-
-class LoopThread:
-    """An event loop in a thread of its own, which starts when something has to be awaited."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._thread: threading.Thread | None = None
-
-    def wait(self, awaitable: Awaitable[Any]) -> Any:
-        """Run an awaitable to its end; called in another thread."""
-        with self._lock:
-            if self._loop is None:
-                self._loop = asyncio.new_event_loop()
-                self._thread = threading.Thread(
-                    target=_run_loop, args=(self._loop,), name="holdfast-loop", daemon=True
-                )
-                self._thread.start()
-            waiting = asyncio.run_coroutine_threadsafe(_awaited(awaitable), self._loop)
-        try:
-            return waiting.result()
-        except BaseException:
-            waiting.cancel()
-            raise
-
-    def close(self) -> None:
-        """End the loop."""
-        with self._lock:
-            loop, thread, self._loop, self._thread = self._loop, self._thread, None, None
-        if loop is not None and thread is not None:
-            loop.call_soon_threadsafe(loop.stop)
-            thread.join()
-
-
-def _run_loop(loop: asyncio.AbstractEventLoop) -> None:
-    loop.run_forever()
-    loop.run_until_complete(loop.shutdown_asyncgens())
-    loop.run_until_complete(loop.shutdown_default_executor())
-    loop.close()
-
-
-async def _awaited(awaitable: Awaitable[Any]) -> Any:
-    try:
-        return await awaitable
-    except (SystemExit, KeyboardInterrupt) as error:
-        # These would end the loop.
-        raise RuntimeError(f"it raised {error!r}") from error
+        around = Around(self.around_add, _jobs_of(ask), None)
+        return _ids(around, await around.call(lambda: send(ask)))
 
 
 class Around:
@@ -252,29 +216,53 @@ class Around:
         self, hooks: Sequence[Callable[[Any], Any]], subjects: Sequence[Any], wait: Wait | None
     ) -> None:
         self._hooks, self._subjects, self._wait = hooks, subjects, wait
-        self._opened: list[list[_Opened]] = [[] for _ in subjects]
+        # What was raised instead of outcomes.
+        self.error: BaseException | None = None
+        # The hooks that were called, with the index of their subject.
+        self._opened: list[tuple[int, _Opened]] = []
 
-    async def enter(self) -> BaseException | None:
-        """Enter all hooks, in their order; returns the exception of one that failed."""
+    async def call(self, function: Callable[[], Awaitable[Sequence[Any]]]) -> list[Any]:
+        """Call a function that returns an outcome for each subject; returns them as the hooks leave them."""
         try:
-            for subject, opened in zip(self._subjects, self._opened, strict=True):
-                for hook in self._hooks:
-                    one = _Opened(hook(subject))
-                    await self._do(one.enter(), one)
-                    opened.append(one)
-        except RAISED as error:
-            return error
-        return None
+            await self._enter()
+            outcomes = [*await function()]
+        except BaseException as error:
+            outcomes = self._fail(error)
+        # Those of the first subject are left first.
+        self._opened.sort(key=lambda opened: -opened[0])
+        while self._opened:
+            try:
+                index, one = self._opened[-1]
+                if one.is_open:
+                    outcomes[index] = await self._leave(one, outcomes[index])
+                self._opened.pop()
+            except BaseException as error:
+                outcomes = self._fail(error)
+        if _is_interruption(self.error):
+            raise self.error
+        return outcomes
 
-    async def leave(self, outcomes: Sequence[Any]) -> list[Any]:
-        """Leave the hooks that were entered, the last one first; returns the outcomes as they leave them."""
-        left = []
-        for outcome, opened in zip(outcomes, self._opened, strict=True):
-            now = outcome
-            for one in reversed(opened):
-                now = await self._do(one.leave(now), one)
-            left.append(now)
-        return left
+    async def _enter(self) -> None:
+        for index, subject in enumerate(self._subjects):
+            for hook in self._hooks:
+                one = _Opened(hook(subject))
+                self._opened.append((index, one))
+                if error := await self._do(one.enter(), one):
+                    raise error
+
+    async def _leave(self, one: "_Opened", outcome: Any) -> Any:
+        try:
+            found = await self._do(one.leave(outcome), one)
+        except RAISED as error:
+            # The event loop of the hook has ended.
+            found = error
+        if _is_interruption(found):
+            raise found
+        return self.error if _is_interruption(self.error) else found
+
+    def _fail(self, error: BaseException) -> list[Any]:
+        self.error = error
+        return [error] * len(self._subjects)
 
     async def _do(self, step: Coroutine[Any, Any, Any], one: "_Opened") -> Any:
         return self._wait(step) if self._wait is not None and one.is_async else await step
@@ -287,20 +275,11 @@ def run_around(
     wait: Wait,
 ) -> list[Any]:
     """Call a function in the hooks, in a thread; returns an outcome for each subject."""
-    around = Around(hooks, subjects, wait)
-    failed = at_once(around.enter())
-    return at_once(around.leave(call() if failed is None else [failed] * len(subjects)))  # type: ignore[no-any-return]
 
+    async def run() -> Sequence[Any]:
+        return call()
 
-async def run_around_async(
-    hooks: Sequence[Callable[[Any], Any]],
-    subjects: Sequence[Any],
-    call: Callable[[], Awaitable[Sequence[Any]]],
-) -> list[Any]:
-    """Call a function in the hooks, on an event loop; returns an outcome for each subject."""
-    around = Around(hooks, subjects, None)
-    failed = await around.enter()
-    return await around.leave(await call() if failed is None else [failed] * len(subjects))
+    return at_once(Around(hooks, subjects, wait).call(run))  # type: ignore[no-any-return]
 
 
 def _jobs_of(ask: AddRequest) -> list[NewJob]:
@@ -309,12 +288,16 @@ def _jobs_of(ask: AddRequest) -> list[NewJob]:
     return [*command.jobs, *(replace(command.jobs[-1], data=data) for data in command.more)]
 
 
-def _ids(ids: list[int], error: BaseException | None, outcomes: list[Any]) -> list[int]:
+def _ids(around: Around, outcomes: list[Any]) -> list[int]:
     """The ids of added jobs; raises the exception of a hook, or that of the add: no hook can undo that."""
-    for found in (*outcomes, error):
-        if isinstance(found, RAISED):
+    for found in (*outcomes, around.error):
+        if isinstance(found, BaseException):
             raise found
-    return ids
+    return outcomes
+
+
+def _is_interruption(found: Any) -> TypeGuard[BaseException]:
+    return isinstance(found, BaseException) and not isinstance(found, RAISED)
 
 
 class _Opened:
@@ -325,25 +308,41 @@ class _Opened:
         self.is_async = inspect.isasyncgen(made) or hasattr(made, "__aenter__")
         if not (self.is_async or inspect.isgenerator(made) or hasattr(made, "__enter__")):
             raise BadInput("hook", made, needed=_AROUND)
+        self.value: Any = None
+        self._is_entered = False
 
-    async def enter(self) -> Any:
-        """Run it up to its `yield`; returns what that yields."""
+    @property
+    def is_open(self) -> bool:
+        """Whether it was entered and not left; of a generator, also if it was interrupted just now."""
+        made = self._made
+        return made.gi_suspended if inspect.isgenerator(made) else self._is_entered
+
+    async def enter(self) -> BaseException | None:
+        """Run it up to its `yield`, for its value; returns what it raises."""
         made = self._made
         try:
             if inspect.isgenerator(made):
-                return next(made)
-            if inspect.isasyncgen(made):
-                return await anext(made)
+                self.value = next(made)
+            elif inspect.isasyncgen(made):
+                self.value = await anext(made)
+            else:
+                self.value = await made.__aenter__() if self.is_async else made.__enter__()
+            self._is_entered = True
         except (StopIteration, StopAsyncIteration):
-            raise BadInput("hook", "one that did not yield", needed=_AROUND) from None
-        return await made.__aenter__() if self.is_async else made.__enter__()
+            return BadInput("hook", "one that did not yield", needed=_AROUND)
+        except BaseException as error:
+            return error
+        return None
 
     async def leave(self, outcome: Any) -> Any:
-        """Run the rest of it; returns the outcome, or the exception that it raises instead.
+        """Run the rest of it, if it is open; returns the outcome, or the exception that it raises instead.
 
         An exception that it catches becomes None.
         """
-        made, error = self._made, outcome if isinstance(outcome, RAISED) else None
+        if not self.is_open:
+            return outcome
+        self._is_entered = False
+        made, error = self._made, outcome if isinstance(outcome, BaseException) else None
         try:
             if not (inspect.isgenerator(made) or inspect.isasyncgen(made)):
                 kind, trace = type(error) if error else None, error.__traceback__ if error else None
@@ -359,19 +358,31 @@ class _Opened:
                 made.throw(error)
         except (StopIteration, StopAsyncIteration):
             return outcome if error is None else None
-        except RAISED as raised:
+        except BaseException as raised:
             return raised
         return BadInput("hook", "one that yields twice", needed=_AROUND)
 
     async def do_aside(self, step: Coroutine[Any, Any, Any]) -> Any:
         """Run `enter` or `leave`: beside the event loop, if it is not a coroutine."""
-        return await step if self.is_async else await asyncio.to_thread(at_once, step)
+        return await step if self.is_async else await _in_thread(lambda: at_once(step))
 
 
 async def _aside(function: Callable[[], Any]) -> Any:
     """Call a function beside the event loop, or await a coroutine function."""
-    made = function() if inspect.iscoroutinefunction(function) else await asyncio.to_thread(function)
+    made = function() if inspect.iscoroutinefunction(function) else await _in_thread(function)
     return await made if inspect.isawaitable(made) else made
+
+
+async def _in_thread(function: Callable[[], Any]) -> Any:
+    """Call a function in a thread, as `asyncio.to_thread`; a cancellation waits until it has ended."""
+    running = asyncio.get_running_loop().run_in_executor(None, copy_context().run, function)
+    try:
+        return await asyncio.shield(running)
+    except asyncio.CancelledError:
+        while not running.done():
+            with suppress(asyncio.CancelledError):
+                await asyncio.wait([running])
+        raise
 
 
 def at_once(step: Coroutine[Any, Any, Any]) -> Any:

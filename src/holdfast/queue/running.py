@@ -24,7 +24,7 @@ from ..store.common.interrupts import interruptible
 from . import tracing
 from .answers import RAISED, Failed, Retry, SoftTimeout, trimmed
 from .claimed import Holding
-from .hooks import run_around, run_around_async
+from .hooks import Around, run_around
 from .task import Task
 from .timers import TimerThread
 from .tracing import RunSpan
@@ -48,6 +48,9 @@ def run(task: Task[..., Any], jobs: Sequence[Holding], wait_for: Await | None = 
         wait = wait_for or hooks.loop.wait
         hooks.start(wait)
         return run_around(hooks.around_run, jobs, lambda: _run(task, jobs, wait), wait)
+    except asyncio.CancelledError as error:
+        # Of something that a hook awaited: a thread is not cancelled itself.
+        return [as_error(error)] * len(jobs)
     finally:
         end(token, span)
         for unfollow in followed:
@@ -85,7 +88,11 @@ async def run_async(task: Task[..., Any], job: Holding) -> Any:
         async def call() -> Outcomes:
             return [await _run_here(task, job)]
 
-        return (await run_around_async(hooks.around_run, [job], call))[0]
+        return (await Around(hooks.around_run, [job], None).call(call))[0]
+    except asyncio.CancelledError as error:
+        if is_cancelled():
+            raise
+        return as_error(error)
     finally:
         end(token, span)
         if unfollow is not None:

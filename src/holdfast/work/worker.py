@@ -17,7 +17,7 @@ import signal
 import threading
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any, Generic, TypeVar
 
 from msgspec.structs import replace
@@ -35,9 +35,10 @@ from ..queue.asks import QueueRequest
 from ..queue.base import BaseQueue
 from ..queue.claimed import Holding
 from ..queue.connect import shown_url
+from ..queue.loop_thread import wait_on
 from ..queue.options import Duration, TaskRef
 from ..queue.queue import ClaimedJob, Queue
-from ..queue.running import as_error, guarded
+from ..queue.running import as_error
 from ..store.common.clock import monotonic_s
 from .capacity import Capacity, TaskDurations, executor_capacity
 from .claim_loop import ClaimLoop, ClaimScope, Dispatcher
@@ -139,7 +140,7 @@ class _ThreadJob(ClaimedJob):
 
     def _await(self, work: Awaitable[Any]) -> Any:
         assert self.worker.loop is not None
-        return asyncio.run_coroutine_threadsafe(guarded(work), self.worker.loop).result()
+        return wait_on(self.worker.loop, work)
 
 
 class _AsyncJob(AsyncClaimedJob):
@@ -217,13 +218,16 @@ class _LocalWorker(Dispatcher, Generic[Q, J]):
 
     async def run(self) -> None:
         """Run jobs until stopped; then release those that have not started, and wait for the others."""
+        hooks = self._queue.hooks
+        async with nullcontext() if hooks is None else hooks.started():
+            await self._run_jobs()
+
+    async def _run_jobs(self) -> None:
         self._changed, self._has_room, self._stop_event = asyncio.Event(), asyncio.Event(), asyncio.Event()
         self.loop = asyncio.get_running_loop()
         timer = None if self._seconds is None else self.loop.call_later(self._seconds, self.stop_on_loop)
         try:
             try:
-                if self._queue.hooks is not None:
-                    await self._queue.hooks.start_async()
                 if not self._stopping:
                     claims = _LocalClaimLoop(self._queue, self, self._scope)
                     await claims.run(self._stop_event, self._has_room)
@@ -242,8 +246,9 @@ class _LocalWorker(Dispatcher, Generic[Q, J]):
             for alive in list(self._alive):
                 alive.cancel()
             await asyncio.shield(self._release_dropped())
-            if self._queue.hooks is not None:
-                await self._queue.hooks.stop_async()
+            if self._alive:
+                # What `on_start` made for them ends after them.
+                await asyncio.wait(list(self._alive))
 
     def stop_on_loop(self) -> None:
         """Start no more jobs."""
@@ -327,7 +332,8 @@ class _LocalWorker(Dispatcher, Generic[Q, J]):
                 await _answer_late(job)
             return await running
         finally:
-            running.cancel()
+            if running.cancel():
+                await asyncio.wait([running])
 
     async def _start_suspect(self, job: J) -> Any:
         """Commit the start, then run: if the job kills this process, its loss is counted."""

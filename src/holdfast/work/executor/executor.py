@@ -28,9 +28,10 @@ from ...queue.aio import AsyncClaimedJob, AsyncQueue
 from ...queue.answers import trimmed
 from ...queue.base import BaseQueue
 from ...queue.connect import connect
-from ...queue.hooks import Hooks, Wait
+from ...queue.hooks import Hooks
+from ...queue.loop_thread import Wait, wait_on
 from ...queue.queue import ClaimedJob
-from ...queue.running import JobLogFilter, as_error, guarded, job_of_task, run, run_async
+from ...queue.running import JobLogFilter, as_error, job_of_task, run, run_async
 from ...queue.task import Task
 from ...store.common.clock import monotonic_s, system_clock
 from ..files import project_files
@@ -103,12 +104,14 @@ class Executor:
         """Send `Hello`, then run jobs until the supervisor sends `Stop` or ends."""
         threading.Thread(target=self._run_loop, name="loop", daemon=True).start()
         began_ms = system_clock()
+        self._queues: list[BaseQueue] = []
         try:
             self._queues = [find_queue(name, self._begin.stores) for name in self._begin.names]
             self._open_contexts()
             for queue in self._queues:
                 self._run_hooks(queue, Hooks.start)
         except Exception as error:
+            self._stop_hooks()
             self._sender.send([_failure(error, began_ms)])
             return
         # `dictConfig` disables existing loggers by default, and with them the log of failed jobs.
@@ -264,7 +267,7 @@ class Executor:
         return self._queues[job.queue_index]._find_task(job.task)
 
     def _run_awaitable(self, result: Any) -> Any:
-        return asyncio.run_coroutine_threadsafe(guarded(result), self._loop).result()
+        return wait_on(self._loop, result)
 
     # Coroutines, on the event loop
 
