@@ -58,9 +58,9 @@ def schema(postgres_url):
 
 @pytest.fixture
 def connection(postgres, queue):
-    """A caller's own, which begins and ends transactions as psycopg does by itself."""
+    """A caller's own, in a transaction."""
     with postgres.connect() as connection:
-        connection.autocommit = False
+        connection.execute("BEGIN")
         yield connection
         connection.rollback()
 

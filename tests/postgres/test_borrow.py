@@ -45,7 +45,7 @@ def test_there_is_no_job_when_the_caller_rolls_back(queue, connection):
 
 def test_a_connection_that_cannot_send_the_characters_of_a_job_is_refused(queue, postgres):
     """What it can send is added, in the same transaction."""
-    with psycopg.connect(postgres.dsn, client_encoding="latin1") as connection:
+    with psycopg.connect(postgres.dsn, client_encoding="latin1") as connection, connection.transaction():
         with pytest.raises(holdfast.BadInput, match="client_encoding UTF8"):
             queue.add("ship", {"to": "東京"}, connection=connection)
         queue.add("ship", {"to": "Zürich"}, connection=connection)
@@ -117,15 +117,14 @@ def test_what_fails_inside_is_undone_alone(queue, connection):
     assert [job.task for job in queue.jobs()] == ["first"]
 
 
-def test_a_transaction_block_of_a_connection_that_commits_by_itself_will_do(queue, postgres):
-    """Without one it is told to begin one."""
+def test_a_connection_in_autocommit_has_transactions_only_in_blocks(queue, postgres):
+    """Outside of it a job is added at once, as each statement is."""
     with postgres.connect() as connection:
-        with pytest.raises(holdfast.BadInput, match="transaction"):
-            queue.add("work", connection=connection)
-        with connection.transaction():
-            queue.add("work", connection=connection)
+        with connection.transaction(force_rollback=True):
+            queue.add("lost", connection=connection)
+        queue.add("work", connection=connection)
 
-    assert take(queue).task == "work"
+        assert [job.task for job in queue.jobs()] == ["work"]
 
 
 @pytest.mark.parametrize("other", [7, "dsn", object()], ids=lambda value: type(value).__name__)
@@ -140,9 +139,13 @@ def test_a_connection_to_another_database_is_refused(queue, postgres):
     with psycopg.connect(
         host=str(postgres.folder), port=postgres.port, user="postgres", dbname="template1"
     ) as other:
+        other.execute("SELECT 1")
         with pytest.raises(holdfast.BadInput, match="template1"):
             queue.add("work", connection=other)
         other.rollback()
+        other.autocommit = True
+        with pytest.raises(holdfast.BadInput, match="template1"):
+            queue.add("work", connection=other)
     with pytest.raises(holdfast.BadInput, match="closed"):
         queue.add("work", connection=other)
 
@@ -191,7 +194,7 @@ def test_two_transactions_that_wait_for_each_other_are_told_soon(queue, postgres
     both = threading.Barrier(2)
 
     def finish(one, two):
-        with psycopg.connect(postgres.dsn) as connection:
+        with psycopg.connect(postgres.dsn) as connection, connection.transaction():
             one.done(connection=connection)
             both.wait(LONG_S)
             two.done(connection=connection)
@@ -211,7 +214,7 @@ def test_a_lock_of_another_transaction_is_not_waited_for_for_ever(queue, connect
     one.done(connection=connection)
     assert connection.execute("SHOW lock_timeout").fetchone() == ("7s",)
 
-    with psycopg.connect(postgres.dsn) as other:
+    with psycopg.connect(postgres.dsn) as other, other.transaction():
         with pytest.raises(Contended, match="roll it back, and try again"):
             two.done(connection=other)
         assert other.execute("SHOW lock_timeout").fetchone() == ("0",)
@@ -312,6 +315,7 @@ def test_jobs_of_a_callers_transaction_are_counted_when_it_commits(queue, connec
     assert queue.counts() == counted
     assert queue.jobs(state="QUEUED", limit=1)[0].id == first.id
     assert complaints(queue) == []
+    connection.execute("BEGIN")
     queue.add("work", connection=connection)
     connection.rollback()
     assert queue.counts() == counted

@@ -47,15 +47,15 @@ def orders(postgres, queue):
 
 @contextmanager
 def by_psycopg(postgres):
-    """`with connect()` commits, or rolls back where something is raised."""
-    with psycopg.connect(postgres.dsn) as connection:
+    """psycopg's, in a transaction block."""
+    with psycopg.connect(postgres.dsn) as connection, connection.transaction():
         yield connection, connection.execute
 
 
 @contextmanager
 def by_preparing_psycopg(postgres):
     """One that prepares every statement."""
-    with psycopg.connect(postgres.dsn, prepare_threshold=0) as connection:
+    with psycopg.connect(postgres.dsn, prepare_threshold=0) as connection, connection.transaction():
         yield connection, connection.execute
 
 
@@ -71,9 +71,8 @@ def by_session(postgres):
 def by_connection(postgres):
     """SQLAlchemy's without objects."""
     engine = sqlalchemy.create_engine(postgres.sqlalchemy_url("psycopg"), poolclass=NullPool)
-    with engine.connect() as connection:
+    with engine.begin() as connection:
         yield connection, lambda sql: connection.execute(sqlalchemy.text(sql))
-        connection.commit()
 
 
 @contextmanager
@@ -145,24 +144,40 @@ def test_a_transaction_that_has_failed_is_told(queue, postgres):
         with pytest.raises(holdfast.BadInput, match="rolled back"):
             queue.add("work", connection=connection)
         connection.rollback()
-        queue.add("work", connection=connection)
+        with connection.transaction():
+            queue.add("work", connection=connection)
 
     assert len(queue.jobs()) == 1
 
 
 def test_without_a_transaction_the_librarys_way_to_begin_one_is_told(queue, postgres):
-    """Each by its own words."""
-    with django_of(postgres) as wrapped:
-        for _ in range(2):
-            with pytest.raises(holdfast.BadInput, match=r"transaction\.atomic\(\)"):
-                queue.add("work", connection=wrapped)
-            run_in(wrapped, "SELECT 1")
-    url = postgres.sqlalchemy_url("psycopg")
-    engine = sqlalchemy.create_engine(url, poolclass=NullPool, isolation_level="AUTOCOMMIT")
-    with engine.connect() as connection, pytest.raises(holdfast.BadInput, match="AUTOCOMMIT"):
-        queue.add("work", connection=connection)
+    """Each by its own words; and nothing was begun meanwhile."""
+    engine = sqlalchemy.create_engine(postgres.sqlalchemy_url("psycopg"), poolclass=NullPool)
+    with psycopg.connect(postgres.dsn) as plain, Session(engine) as session, engine.connect() as connection:
+        for each, way in ((plain, r"connection\.transaction\(\)"), (session, "begin"), (connection, "begin")):
+            with pytest.raises(holdfast.BadInput, match=f"not in a transaction.*{way}"):
+                queue.add("work", connection=each)
+        assert not session.in_transaction()
+        assert not connection.in_transaction()
+        assert plain.info.transaction_status == psycopg.pq.TransactionStatus.IDLE
 
     assert queue.jobs() == []
+
+
+def test_without_a_transaction_a_job_is_added_at_once_in_autocommit(queue, postgres):
+    """Each library has its own way to be in it; Django is by default, also before its first query."""
+    url = postgres.sqlalchemy_url("psycopg")
+    engine = sqlalchemy.create_engine(url, poolclass=NullPool, isolation_level="AUTOCOMMIT")
+    with django_of(postgres) as wrapped, Session(engine) as session, engine.connect() as connection:
+        for each in (wrapped, session, connection):
+            queue.add("work", connection=each)
+        run_in(wrapped, "SELECT 1")
+        connection.execute(sqlalchemy.text("SELECT 1"))
+        for each in (wrapped, connection):
+            queue.add("work", connection=each)
+        connection.rollback()
+
+    assert queue.counts() == {"work": {"QUEUED": 5}}
 
 
 def test_a_connection_in_pipeline_mode_is_refused(queue, awaited, postgres):
@@ -170,7 +185,8 @@ def test_a_connection_in_pipeline_mode_is_refused(queue, awaited, postgres):
     with psycopg.connect(postgres.dsn) as connection:
         with connection.pipeline(), pytest.raises(holdfast.BadInput, match="pipeline mode"):
             queue.add("work", connection=connection)
-        queue.add("work", connection=connection)
+        with connection.transaction():
+            queue.add("work", connection=connection)
 
     async def work(aio):
         async with (
@@ -190,14 +206,15 @@ def test_a_connection_in_pipeline_mode_is_refused(queue, awaited, postgres):
 @asynccontextmanager
 async def by_async_psycopg(postgres):
     """psycopg's."""
-    async with await psycopg.AsyncConnection.connect(postgres.dsn) as connection:
+    async with await psycopg.AsyncConnection.connect(postgres.dsn) as connection, connection.transaction():
         yield connection, connection.execute
 
 
 @asynccontextmanager
 async def by_preparing_async_psycopg(postgres):
     """One that prepares every statement."""
-    async with await psycopg.AsyncConnection.connect(postgres.dsn, prepare_threshold=0) as connection:
+    connecting = psycopg.AsyncConnection.connect(postgres.dsn, prepare_threshold=0)
+    async with await connecting as connection, connection.transaction():
         yield connection, connection.execute
 
 
@@ -241,9 +258,8 @@ def by_async_connection(driver):
     @asynccontextmanager
     async def within(postgres):
         engine = create_async_engine(postgres.sqlalchemy_url(driver), poolclass=NullPool)
-        async with engine.connect() as connection:
+        async with engine.begin() as connection:
             yield connection, lambda sql: connection.execute(sqlalchemy.text(sql))
-            await connection.commit()
 
     return within
 
@@ -326,26 +342,33 @@ def test_a_job_is_done_with_an_awaited_transaction(queue, awaited, postgres, ord
     assert queue.counts() == {"visit": {"FINISHED": 2}}
 
 
-def test_an_awaited_connection_outside_a_transaction_is_refused(awaited, postgres):
-    """With its library's way to begin one; so is one that is closed."""
+def test_an_awaited_connection_outside_a_transaction_is_in_autocommit_or_refused(awaited, postgres):
+    """asyncpg always is, the others if told so; and none may be closed."""
 
     async def work(aio):
         connection = await asyncpg.connect(**postgres.asyncpg)
-        with pytest.raises(holdfast.BadInput, match=r"async with connection\.transaction\(\)"):
-            await aio.add("work", connection=connection)
+        await aio.add("at once", connection=connection)
         await connection.close()
-        with pytest.raises(holdfast.BadInput, match="closed"):
-            await aio.add("work", connection=connection)
-        async with await psycopg.AsyncConnection.connect(postgres.dsn, autocommit=True) as other:
-            with pytest.raises(holdfast.BadInput, match=r"with connection\.transaction\(\)"):
+        async with await psycopg.AsyncConnection.connect(postgres.dsn) as other:
+            with pytest.raises(holdfast.BadInput, match=r"by connection\.transaction\(\)"):
                 await aio.add("work", connection=other)
-            async with other.transaction():
-                await aio.add("work", connection=other)
-        with pytest.raises(holdfast.BadInput, match="closed"):
-            await aio.add("work", connection=other)
-        return len(await aio.jobs())
+            await other.set_autocommit(True)
+            await aio.add("at once", connection=other)
+        for closed in (connection, other):
+            with pytest.raises(holdfast.BadInput, match="closed"):
+                await aio.add("work", connection=closed)
+        for driver in ("psycopg", "asyncpg"):
+            engine = create_async_engine(postgres.sqlalchemy_url(driver), poolclass=NullPool)
+            async with AsyncSession(engine) as session, engine.connect() as connection:
+                for each in (session, connection):
+                    with pytest.raises(holdfast.BadInput, match=r"not in a transaction.*begin"):
+                        await aio.add("work", connection=each)
+            async with engine.execution_options(isolation_level="AUTOCOMMIT").connect() as connection:
+                await aio.add("at once", connection=connection)
+                await connection.rollback()
+        return await aio.counts()
 
-    assert awaited(work) == 1
+    assert awaited(work) == {"at once": {"QUEUED": 4}}
 
 
 def test_an_awaited_transaction_that_has_failed_is_told(awaited, postgres):

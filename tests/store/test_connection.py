@@ -7,6 +7,7 @@ import apsw
 import pytest
 
 import holdfast
+from holdfast.store.sqlite import lock
 from holdfast.testing.clock import MovedClock
 from tests.idle import waits
 from tests.queue_suite.fixtures import START_MS
@@ -127,23 +128,28 @@ def test_a_transaction_that_is_open_before_the_store_is_created_is_told_what_to_
 
 
 def test_the_standard_librarys_own_way_of_transactions_works_too(path, clock):
-    """`with connection:` begins before the first write, commits, and rolls back when it raises."""
+    """`with connection:` commits, and rolls back when it raises; the first write begins."""
     with holdfast.connect(str(path), clock=clock) as queue:
         queue.counts()
         connection = sqlite3.connect(path)
+        connection.execute("CREATE TABLE orders (id INTEGER PRIMARY KEY)")
 
         def add(*tasks):
             with connection:
+                connection.execute("INSERT INTO orders DEFAULT VALUES")
                 for task in tasks:
                     queue.add(task, connection=connection)
 
         add("kept")
         with pytest.raises(holdfast.BadInput):
             add("lost", "")
+        with pytest.raises(holdfast.BadInput, match=r"not in a transaction.*BEGIN IMMEDIATE"), connection:
+            queue.add("before the first write", connection=connection)
+        connection.isolation_level = None
+        queue.add("in autocommit", connection=connection)
         connection.close()
 
-        assert take(queue).task == "kept"
-        assert queue.next() is None
+        assert [job.task for job in queue.jobs()] == ["kept", "in autocommit"]
 
 
 def test_numbers_are_never_made_twice_around_a_rollback(queue, connection):
@@ -362,8 +368,10 @@ def test_a_memory_store_has_no_connections(clock):
         queue.add("work", connection=object())
 
 
-def test_a_caller_who_holds_the_write_lock_is_told_instead_of_left_to_wait(queue, connection):
+def test_a_caller_who_holds_the_write_lock_is_told_instead_of_left_to_wait(queue, connection, monkeypatch):
     """To add without `connection=` would wait for himself; afterwards all is well."""
+    assert lock.OWN_TRANSACTION_S == 5
+    monkeypatch.setattr(lock, "OWN_TRANSACTION_S", 0.1)
     connection.execute("BEGIN IMMEDIATE")
     connection.execute("INSERT INTO orders VALUES (1)")
     with pytest.raises(holdfast.WouldBlock, match="pass its connection as connection="):
@@ -375,3 +383,15 @@ def test_a_caller_who_holds_the_write_lock_is_told_instead_of_left_to_wait(queue
 
     assert sorted(job.task for job in queue.jobs()) == ["inside", "outside"]
     assert orders(connection) == 1
+
+
+def test_a_thread_waits_for_the_open_transaction_of_another(queue, connection):
+    """Longer than the half second for which it waited once."""
+    connection.execute("BEGIN IMMEDIATE")
+    with ThreadPoolExecutor(1) as pool:
+        adding = pool.submit(queue.add, "work")
+        with pytest.raises(TimeoutError):
+            adding.result(1)
+        connection.execute("COMMIT")
+
+        assert adding.result(LONG_S).get().task == "work"

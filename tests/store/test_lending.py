@@ -43,9 +43,8 @@ def by_session(path):
 @contextmanager
 def by_connection(path):
     """The same without objects."""
-    with engine(path).connect() as connection:
+    with engine(path).begin() as connection:
         yield connection, lambda sql: connection.execute(sqlalchemy.text(sql))
-        connection.commit()
 
 
 def engine(path):
@@ -92,11 +91,16 @@ def _added_and_undone(queue, connection, execute):
     raise Undo
 
 
-def test_outside_a_transaction_the_way_to_begin_one_is_told(queue, path):
-    """Django's own, before anything was asked of it."""
-    with django_of(path) as connection:
-        with pytest.raises(holdfast.BadInput, match=r"transaction\.atomic\(\)"):
-            queue.add("work", connection=connection)
-        run_in(connection, "SELECT 1")
-        with pytest.raises(holdfast.BadInput, match=r"not in a transaction.*transaction\.atomic\(\)"):
-            queue.add("work", connection=connection)
+def test_outside_a_transaction_a_connection_is_in_autocommit_or_refused(queue, path):
+    """SQLAlchemy by a level, Django by default; a refusal begins nothing."""
+    with Session(engine(path)) as session, engine(path).connect() as connection, django_of(path) as wrapped:
+        for each in (session, connection):
+            with pytest.raises(holdfast.BadInput, match=r"not in a transaction.*begin"):
+                queue.add("work", connection=each)
+            assert not each.in_transaction()
+        queue.add("by django", connection=wrapped)
+        connection.execution_options(isolation_level="AUTOCOMMIT")
+        queue.add("by sqlalchemy", connection=connection)
+        connection.rollback()
+
+    assert [job.task for job in queue.jobs()] == ["by django", "by sqlalchemy"]

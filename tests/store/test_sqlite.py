@@ -198,7 +198,7 @@ def test_a_transaction_of_this_process_on_a_file_in_another_journal_mode_is_told
     with closing(sqlite3.connect(path, isolation_level=None)) as mine, closing(SqliteStore(path)) as store:
         mine.execute("BEGIN IMMEDIATE")
 
-        with pytest.raises(WouldBlock, match="this process has an open write transaction"):
+        with pytest.raises(WouldBlock, match="by a write transaction of this process"):
             add(store, a_job(2))
         with pytest.raises(BadInput, match=r"no write-ahead log yet.* call queue\.counts\(\) once before"):
             store.borrow(mine, lambda txn: (Changes(), None))

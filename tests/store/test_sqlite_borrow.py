@@ -1,12 +1,14 @@
 """Writing inside the caller's own transaction, and waiting for callers who have one."""
 
 import sqlite3
+import sys
 from contextlib import closing
 
 import apsw
 import pytest
 
 from holdfast.core.errors import BadInput, Unavailable, WouldBlock
+from holdfast.store.common.lending import InAutocommit
 from holdfast.store.contract import NOTHING, Changes
 from holdfast.store.sqlite import lock as sqlite_lock
 from holdfast.store.sqlite.store import SqliteStore
@@ -87,10 +89,15 @@ def test_everything_can_be_done_there(store, connection):
     assert all_ids(store) == []
 
 
-def test_a_caller_without_a_transaction_is_told_to_begin_one(store, connection):
-    """Otherwise a commit would be nobody's."""
-    with pytest.raises(BadInput, match="BEGIN"):
+def test_a_caller_without_a_transaction_is_told_apart_from_one_in_autocommit(store, connection):
+    """By the way of the library: `isolation_level=None`, and with Python 3.12 `autocommit=True`."""
+    with pytest.raises(InAutocommit):
         insert(store, connection, 2)
+    with closing(sqlite3.connect(store.path)) as other, pytest.raises(BadInput, match="BEGIN IMMEDIATE"):
+        insert(store, other, 2)
+    if sys.version_info >= (3, 12):
+        with closing(sqlite3.connect(store.path, autocommit=True)) as other, pytest.raises(InAutocommit):
+            insert(store, other, 2)
 
     assert all_ids(store) == [1]
 
@@ -138,21 +145,6 @@ def test_a_closed_connection_is_refused(store):
         insert(store, connection, 2)
 
 
-def test_the_standard_library_begins_by_itself(tmp_path):
-    """Where it would before an INSERT, it does for us: with its old way of transactions."""
-    store = SqliteStore(tmp_path / "jobs.db")
-    add(store, a_job(1))
-    with closing(sqlite3.connect(store.path)) as connection:
-        insert(store, connection, 2)
-        assert connection.in_transaction
-        connection.rollback()
-        insert(store, connection, 3)
-        connection.commit()
-
-    assert all_ids(store) == [1, 3]
-    store.close()
-
-
 def test_a_callers_own_ways_do_not_matter(tmp_path):
     """Row factories and text factories change what his statements return, not ours."""
     plain = SqliteStore(tmp_path / "plain.db")
@@ -160,6 +152,7 @@ def test_a_callers_own_ways_do_not_matter(tmp_path):
     with closing(sqlite3.connect(plain.path)) as connection:
         connection.row_factory = lambda cursor, row: 1 / 0
         connection.text_factory = lambda raw: 1 / 0
+        connection.execute("BEGIN")
         insert(plain, connection, 2)
         assert plain.borrow(connection, lambda txn: (NOTHING, list(txn.load([1, 2])))) == [1, 2]
         connection.commit()

@@ -8,10 +8,12 @@ This module imports no engine: an executor and a client of a server have none.
 """
 
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from ..core import commands as c
 from ..core.queries import FindToken, GetTime, Query, SelectJobs
+from ..store.common.lending import InAutocommit
 from ..store.contract import AnyStore
 from .submitter import Submitter
 
@@ -46,6 +48,18 @@ class Connection(Submitter):
     def ask_async(self, asked: c.Command | Query, *, wait_s: float = 0.0) -> Coroutine[Any, Any, Any]:
         """Run a command or query, awaiting its reply in this event loop."""
         return super().ask_async(asked, wait_s=wait_s)  # type: ignore[arg-type]
+
+    def ask_in(self, connection: Any, command: c.Command) -> Any:
+        """Run a command inside the caller's transaction; by itself if their connection is in autocommit."""
+        with suppress(InAutocommit):
+            return self.engine.execute_in(connection, command)
+        return self.ask(command)
+
+    async def ask_in_async(self, connection: Any, command: c.Command) -> Any:
+        """`ask_in` for asyncio connections."""
+        with suppress(InAutocommit):
+            return await self.engine.execute_in_async(connection, command)
+        return await self.ask_async(command)
 
     def appear(self, name: str) -> bool:
         """Make this process visible under a name to others; False if the store cannot, see `Store.appear`."""

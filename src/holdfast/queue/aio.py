@@ -139,7 +139,7 @@ class AsyncQueue(BaseQueue):
     async def _ask(self, ask: QueueRequest[T], connection: Any = None) -> T:
         if connection is not None:
             assert isinstance(ask.asked, c.Command)
-            return ask.read(await self.session.connection.engine.execute_in_async(connection, ask.asked))
+            return ask.read(await self.session.connection.ask_in_async(connection, ask.asked))
         if isinstance(ask.asked, q.PagedQuery):
             return ask.read(await q.ask_all_async(self.session.connection.ask_async, ask.asked))
         return ask.read(await self.session.connection.ask_async(ask.asked, wait_s=ask.wait_s))
@@ -167,7 +167,7 @@ class AsyncQueue(BaseQueue):
         if connection is None:
             ids = await store.ask_async(command)
         else:
-            ids = await store.engine.execute_in_async(connection, command)
+            ids = await store.ask_in_async(connection, command)
         return AsyncHandle(self, ids[0])
 
     async def _add_each(

@@ -143,7 +143,7 @@ class Queue(BaseQueue):
     def _ask(self, ask: QueueRequest[T], connection: Any = None) -> T:
         if connection is not None:
             assert isinstance(ask.asked, c.Command)
-            return ask.read(self.session.connection.engine.execute_in(connection, ask.asked))
+            return ask.read(self.session.connection.ask_in(connection, ask.asked))
         if isinstance(ask.asked, q.PagedQuery):
             return ask.read(q.ask_all(self.session.connection.ask, ask.asked))
         return ask.read(self.session.connection.ask(ask.asked, wait_s=ask.wait_s))
@@ -168,7 +168,7 @@ class Queue(BaseQueue):
         if self.hooks is not None or (tracing.API in sys.modules and tracing.current_traceparent()):
             return self._add_each([new], connection)[0]
         ours, command = self.session.connection, c.Add(jobs=(new,))
-        ids = ours.ask(command) if connection is None else ours.engine.execute_in(connection, command)
+        ids = ours.ask(command) if connection is None else ours.ask_in(connection, command)
         return Handle(self, ids[0])
 
     def _add_each(self, jobs: Iterable[c.NewJob | Body], connection: Any = None) -> list[Handle[Any]]:

@@ -533,7 +533,10 @@ class Store(AnyStore, Protocol):
         """
 
     def borrow(self, connection: Any, fn: Callable[[Txn], tuple[Changes, T]]) -> T:
-        """Call `fn` inside the caller's own transaction on the caller's connection to this store."""
+        """Call `fn` inside the caller's own transaction on the caller's connection to this store.
+
+        Raises `InAutocommit` (`common.lending`) if there is no open transaction, but each statement commits.
+        """
 
     def wait(self, timeout_s: float, *, ends: bool = True) -> bool:
         """Sleep until another process may have committed something: a hint that may come late, or never.

@@ -1,8 +1,12 @@
-"""Finds the driver's connection inside a connection or session of SQLAlchemy or Django.
+"""A caller's own connection: finds the driver's inside that of SQLAlchemy or Django, and its transaction.
 
     SQLAlchemy   session ▶ connection ▶ the driver's        Session, Connection; AsyncSession, AsyncConnection
     Django       wrapper ▶ the driver's                     django.db.connection
     a driver     used as it is
+
+    a transaction is open        the command is part of it
+    none, in autocommit          `InAutocommit`: the command is run by itself, and committed
+    none, and not in autocommit  `BadInput`: the library would begin one that perhaps nothing commits
 
 None of these libraries is imported: they are recognised by the names of their modules.
 """
@@ -11,16 +15,36 @@ from typing import Any
 
 from ...core.errors import BadInput
 
-# SQLAlchemy begins a transaction with the first statement; without one its `commit` would do nothing.
+# Libraries begin a transaction at the driver with the first statement; SQLAlchemy commits none before that.
 _BEGIN = "SELECT 1"
+# How to begin a transaction, by library; for error texts.
+_WAYS = {
+    "django": "transaction.atomic()",
+    "sqlalchemy": "its begin()",
+    "psycopg": "connection.transaction()",
+    "sqlite3": "BEGIN IMMEDIATE",
+    "aiosqlite": "BEGIN IMMEDIATE",
+}
+
+
+class InAutocommit(Exception):
+    """The caller's connection has no open transaction, and commits each statement."""
 
 
 def driver_of(connection: Any) -> Any:
-    """The driver's own connection, with its library's transaction begun."""
+    """The driver's own connection, in a transaction if the library is in one.
+
+    `BadInput` if SQLAlchemy is in none and not in autocommit: it would begin one.
+    """
     if is_of(connection, "django"):
+        connection.ensure_connection()
+        if connection.in_atomic_block:
+            connection.connection.cursor().execute(_BEGIN)
         return connection.connection
     if not is_of(connection, "sqlalchemy") or is_of(connection, "sqlalchemy.ext.asyncio"):
         return connection
+    if not (connection.in_transaction() or _will_autocommit(connection)):
+        raise outside(connection)
     if callable(getattr(connection, "connection", None)):
         connection = connection.connection()
     if hasattr(connection, "exec_driver_sql"):
@@ -33,10 +57,35 @@ async def async_driver_of(connection: Any) -> Any:
     """`driver_of` for asyncio connections."""
     if not is_of(connection, "sqlalchemy.ext.asyncio"):
         return connection
-    if not hasattr(connection, "get_raw_connection"):
-        connection = await connection.connection()
-    await connection.exec_driver_sql(_BEGIN)
-    return (await connection.get_raw_connection()).driver_connection
+    return await connection.run_sync(driver_of)
+
+
+def _will_autocommit(connection: Any) -> bool:
+    """Whether a session or connection of SQLAlchemy, which is in no transaction, has the level AUTOCOMMIT."""
+    if getattr(connection, "closed", False):
+        raise BadInput("connection", "closed", needed="open")
+    bind = connection.get_bind() if hasattr(connection, "get_bind") else connection
+    if hasattr(bind, "connect"):
+        # A new connection has the level of its engine.
+        with bind.connect() as other:
+            return in_autocommit(other.connection.dbapi_connection)
+    return in_autocommit(bind.connection.dbapi_connection)
+
+
+def in_autocommit(driver: Any) -> bool:
+    """Whether a driver's connection commits each statement that is outside of a transaction."""
+    autocommit = getattr(driver, "autocommit", None)
+    if isinstance(autocommit, bool):
+        return autocommit
+    # Connections of asyncpg have no other mode. `sqlite3` has the older way where `autocommit` is no bool.
+    return is_of(driver, "asyncpg") or getattr(driver, "isolation_level", "") is None
+
+
+def outside(connection: Any) -> BadInput:
+    """The error for a connection that is neither in a transaction nor in autocommit."""
+    way = next((way for library, way in _WAYS.items() if is_of(connection, library)), "BEGIN")
+    needed = f"in one (begin it by {way}) or in autocommit"
+    return BadInput("connection", "not in a transaction", needed=needed)
 
 
 def is_of(thing: Any, library: str) -> bool:

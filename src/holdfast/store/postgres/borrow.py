@@ -19,7 +19,7 @@ import psycopg
 from psycopg.rows import tuple_row
 
 from ...core.errors import BadInput
-from ..common.lending import async_driver_of, driver_of, is_of, kind_of
+from ..common.lending import async_driver_of, driver_of, in_autocommit, is_of, kind_of, outside
 from .connection import CallersConnection, PostgresConnection, QueryResult, Values
 from .statements import numbered
 from .url import PostgresAddress
@@ -32,13 +32,6 @@ ASYNC_NEEDED = (
     "a psycopg.AsyncConnection, one of asyncpg, or an AsyncSession or AsyncConnection of SQLAlchemy that has "
     "one; others go to a queue of holdfast.connect"
 )
-# How to begin a transaction, by library; for error texts.
-_WAYS = {
-    "django": "with transaction.atomic()",
-    "sqlalchemy": "without isolation_level AUTOCOMMIT",
-    "asyncpg": "async with connection.transaction()",
-    "psycopg": "with connection.transaction()",
-}
 
 # The time as a number: its text depends on the settings of the session.
 _WHERE = """SELECT current_database(), extract(epoch FROM pg_postmaster_start_time())::text,
@@ -49,17 +42,14 @@ Database = tuple[str, str, bool]
 
 
 def borrowed(connection: Any) -> PostgresConnection:
-    """Wrap a caller's connection; an asyncio connection was wrapped by `lend`."""
+    """Wrap a caller's connection, in a transaction or in autocommit; `lend` has wrapped one of asyncio."""
     if isinstance(connection, PostgresConnection):
         return connection
     found = driver_of(connection)
-    if found is None:
-        # A connection of Django that has not been used yet, and so is in no transaction.
-        raise _outside(connection)
     if not isinstance(found, psycopg.Connection):
         raise BadInput("connection", kind_of(connection), needed=NEEDED)
     _check_mode(found)
-    return _checked(CallersConnection(found), connection)
+    return _checked(CallersConnection(found), found, connection)
 
 
 async def lend(connection: Any) -> PostgresConnection:
@@ -72,7 +62,7 @@ async def lend(connection: Any) -> PostgresConnection:
         own = AsyncpgConnection(found)
     else:
         raise BadInput("connection", kind_of(connection), needed=ASYNC_NEEDED)
-    return _checked(own, connection)
+    return _checked(own, found, connection)
 
 
 def _check_mode(found: "psycopg.Connection[Any] | psycopg.AsyncConnection[Any]") -> None:
@@ -81,17 +71,12 @@ def _check_mode(found: "psycopg.Connection[Any] | psycopg.AsyncConnection[Any]")
         raise BadInput("connection", "in pipeline mode", needed="used after `with connection.pipeline()`")
 
 
-def _checked(own: PostgresConnection, connection: Any) -> PostgresConnection:
+def _checked(own: PostgresConnection, driver: Any, connection: Any) -> PostgresConnection:
     if not own.is_open:
         raise BadInput("connection", "closed", needed="open")
-    if not own.in_transaction:
-        raise _outside(connection)
+    if not (own.in_transaction or in_autocommit(driver)):
+        raise outside(connection)
     return own
-
-
-def _outside(connection: Any) -> BadInput:
-    way = next((way for library, way in _WAYS.items() if is_of(connection, library)), "BEGIN first")
-    return BadInput("connection", "not in a transaction", needed=f"in one: {way}")
 
 
 class SessionInfo(NamedTuple):
@@ -164,9 +149,8 @@ class AsyncPsycopgConnection(AwaitedConnection):
 
     @property
     def in_transaction(self) -> bool:
-        """Whether a transaction is open, or will be with the first statement."""
-        idle = self._connection.info.transaction_status == psycopg.pq.TransactionStatus.IDLE
-        return not (idle and self._connection.autocommit)
+        """Whether a transaction is open."""
+        return bool(self._connection.info.transaction_status != psycopg.pq.TransactionStatus.IDLE)
 
 
 class AsyncpgConnection(AwaitedConnection):

@@ -215,9 +215,8 @@ class CallersConnection(PostgresConnection):
 
     @property
     def in_transaction(self) -> bool:
-        """Whether a transaction is open, or will be with the first statement."""
-        idle = self._connection.info.transaction_status == _IDLE
-        return not (idle and self._connection.autocommit)
+        """Whether a transaction is open."""
+        return self._connection.info.transaction_status != _IDLE
 
 
 def _written(value: Any) -> bytes | None:

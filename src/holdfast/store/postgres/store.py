@@ -27,6 +27,7 @@ from ...core.job import MISSING
 from ...core.kinds import PAUSE
 from ...core.layout import Layout, unreadable_newer
 from ..common.clock import Clock, monotonic_s
+from ..common.lending import InAutocommit
 from ..common.outage import Outages, RetryPeriod, unsettled
 from ..common.server_time import Time
 from ..contract import ENDS, Capabilities, Changes, ClaimQuery, Leased, OneStore, ReadTxn, StoreReport, Txn
@@ -471,11 +472,13 @@ class PostgresStore(OneStore):
     def borrow(self, connection: Any, fn: Fn[T]) -> T:
         """Call `fn` inside the caller's transaction, which the caller commits or rolls back.
 
-        `connection` must be to this store's database, and in a transaction or begin one by itself.
+        `connection` must be to this store's database. `InAutocommit` is raised if it has no transaction.
         """
         with translated(self.address):
             theirs = borrowed(connection)
             session = self._check_database(theirs)
+        if not theirs.in_transaction:
+            raise InAutocommit
         wants: Wants = {}
         tries = self._tries(repair=lambda: self._repair_in(theirs))
         while True:

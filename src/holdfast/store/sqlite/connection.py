@@ -57,13 +57,6 @@ class SqliteConnection:
         """Whether a transaction is open."""
         return self.connection.in_transaction
 
-    def begin_as_library(self) -> None:
-        """Begin a transaction as `sqlite3` does before an INSERT, unless it is configured otherwise."""
-        connection = self.connection
-        legacy = getattr(connection, "autocommit", -1) == -1 and connection.isolation_level is not None
-        if legacy and not connection.in_transaction:
-            self.execute(f"BEGIN {connection.isolation_level}")
-
     def close(self) -> None:
         """Close the connection."""
         self._cursor.close()

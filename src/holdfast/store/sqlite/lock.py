@@ -17,9 +17,9 @@ from ..common.clock import monotonic_s
 from .connection import ERRORS, SqliteConnection
 from .errors import is_busy, system_faults
 
-# How long to wait for a transaction of this same process before raising an error: it may be that of the
-# thread that waits here.
-OWN_TRANSACTION_S = 0.5
+# How long to wait for a transaction of this same process before raising an error: as long as `sqlite3` waits
+# by default. SQLite does not tell whether it is that of the thread that waits here, for ever then.
+OWN_TRANSACTION_S = 5.0
 # How often the lock is tried before a thread is started to wait in the kernel's queue.
 QUICK_TRIES = 4
 QUICK_S = 0.000_1
@@ -143,8 +143,9 @@ def begin(
         own_since = (own_since or now) if holds_write_lock(path) else 0.0
         if own_since and now - own_since > OWN_TRANSACTION_S:
             raise WouldBlock(
-                f"this process has an open write transaction on {path}, and waiting for it may never end: "
-                "pass its connection as connection=, or commit it first"
+                f"{path} has been locked for {OWN_TRANSACTION_S:g} s by a write transaction of this process: "
+                "if that is your own, pass its connection as connection= or commit it first; "
+                "if that is of another thread, commit it sooner there"
             )
         if now - started > patience_s:
             raise Unavailable(

@@ -27,7 +27,7 @@ from ...core.errors import BadInput, Conflict, Contended, HoldfastError, Unquote
 from ...core.job import MISSING, plain_lease_ms
 from ...core.layout import unreadable_newer
 from ..common.clock import Clock, SystemClock, monotonic_s, system_clock
-from ..common.lending import driver_of, is_of, kind_of, lend_nothing
+from ..common.lending import InAutocommit, driver_of, in_autocommit, is_of, kind_of, lend_nothing, outside
 from ..common.repair import call_with_repair
 from ..contract import (
     ENDS,
@@ -314,8 +314,8 @@ class SqliteStore(OneStore):
     def borrow(self, connection: Any, fn: Fn[T]) -> T:
         """Call `fn` inside the caller's transaction, which the caller commits or rolls back.
 
-        `connection` must be of `sqlite3`, lead to the same file, and be in a transaction, or begin one by
-        itself before an INSERT. No process is notified: waiting processes find the commit when they poll.
+        `connection` must be of `sqlite3` and lead to the same file. `InAutocommit` is raised if it has no
+        transaction. No process is notified: waiting processes find the commit when they poll.
         """
         with faults(self.path, borrowed=True):
             lent, layout = self._lent(connection), self._pool.layout
@@ -347,9 +347,6 @@ class SqliteStore(OneStore):
     def _lent(self, given: Any) -> SqliteConnection:
         """The `sqlite3` connection of a caller's, in a transaction; `BadInput` if it cannot be used."""
         found = driver_of(given)
-        if found is None:
-            # A connection of Django that has not been used yet.
-            raise BadInput("connection", "not in a transaction", needed="in one: with transaction.atomic()")
         if not isinstance(found, sqlite3.Connection):
             raise BadInput("connection", kind_of(given), needed=WANTED)
         connection = SqliteConnection(found)
@@ -360,10 +357,13 @@ class SqliteStore(OneStore):
         if self._pool.writer is None:
             self._open_beside(connection)
         self._pool.guard.check()
-        connection.begin_as_library()
         if not connection.in_transaction:
-            way = "with transaction.atomic()" if is_of(given, "django") else "BEGIN IMMEDIATE first"
-            raise BadInput("connection", "not in a transaction", needed=f"in one: {way}")
+            if in_autocommit(found):
+                raise InAutocommit
+            if not is_of(given, "sqlalchemy"):
+                raise outside(given)
+            # Its transaction has begun, and the library's own begins before the first INSERT.
+            connection.execute(f"BEGIN {found.isolation_level}")
         # From now on its commits make no checkpoints. Those of the store are made while holding the lock of
         # the write queue, which avoids the WAL-reset bug of SQLite before 3.51.3.
         connection.rows("PRAGMA wal_autocheckpoint = 0")
