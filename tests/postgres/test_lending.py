@@ -460,14 +460,3 @@ def test_any_number_of_coroutines_may_wait_for_locks(awaited, postgres):
         return await aio.counts()
 
     assert awaited(work)["next"] == {"QUEUED": count}
-
-
-def test_a_store_without_connections_to_await_says_so(tmp_path):
-    """SQLite's are for threads."""
-
-    async def main():
-        async with holdfast.connect_async(str(tmp_path / "jobs.db")) as aio:
-            with pytest.raises(holdfast.BadInput, match="only PostgreSQL"):
-                await aio.add("work", connection=object())
-
-    asyncio.run(main())

@@ -1,10 +1,13 @@
-"""`connection=` over SQLite by SQLAlchemy and Django, which have the standard library's beneath."""
+"""`connection=` over SQLite by SQLAlchemy, Django and aiosqlite, which all have `sqlite3` beneath."""
 
-from contextlib import contextmanager
+import asyncio
+from contextlib import asynccontextmanager, contextmanager, suppress
 
+import aiosqlite
 import pytest
 import sqlalchemy
 from django.db import transaction
+from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import Session
 from sqlalchemy.pool import NullPool
 
@@ -104,3 +107,109 @@ def test_outside_a_transaction_a_connection_is_in_autocommit_or_refused(queue, p
         connection.rollback()
 
     assert [job.task for job in queue.jobs()] == ["by django", "by sqlalchemy"]
+
+
+# ── for asyncio ──────────────────────────────────────────────────────────────────────────────────
+
+
+def dict_of(_cursor, row):
+    """A row as some programs have theirs."""
+    return {"row": row}
+
+
+@asynccontextmanager
+async def by_aiosqlite(path):
+    """aiosqlite's own, whose rows its caller gets as something else than tuples."""
+    async with aiosqlite.connect(path) as connection:
+        connection.row_factory = dict_of  # type: ignore[assignment]
+        await connection.execute("BEGIN IMMEDIATE")
+        try:
+            yield connection, connection.execute
+        except BaseException:
+            await connection.rollback()
+            raise
+        await connection.commit()
+
+
+@asynccontextmanager
+async def by_async_session(path):
+    """SQLAlchemy's."""
+    async with AsyncSession(async_engine(path)) as session, session.begin():
+        yield session, lambda sql: session.execute(sqlalchemy.text(sql))
+
+
+@asynccontextmanager
+async def by_async_connection(path):
+    """The same without objects."""
+    async with async_engine(path).begin() as connection:
+        yield connection, lambda sql: connection.execute(sqlalchemy.text(sql))
+
+
+def async_engine(path):
+    """Nothing stays open."""
+    return create_async_engine(f"sqlite+aiosqlite:///{path}", poolclass=NullPool)
+
+
+@pytest.mark.parametrize("within", [by_aiosqlite, by_async_session, by_async_connection])
+def test_a_job_comes_and_goes_with_an_awaited_transaction(queue, path, within):
+    """Added, by a task and with a key, and finished; or neither."""
+    queue.add("first")
+
+    async def work(aio):
+        @aio.task
+        async def ship(order: int) -> None: ...
+
+        async with within(path) as (_, execute):
+            await execute("CREATE TABLE orders (id int)")
+        with suppress(Undo):
+            async with within(path) as (connection, execute):
+                await execute(ORDER)
+                await aio.add("lost", connection=connection)
+                raise Undo
+        async with within(path) as (connection, execute):
+            await ship.using(connection=connection, unique="one").add(1)
+            await ship.using(connection=connection, unique="one").add(1)
+            await execute(ORDER)
+            assert len(await aio.jobs()) == 1
+        job = await aio.next(["first"], wait=60)
+        async with within(path) as (connection, _):
+            await job.done("well", connection=connection)
+        return job.id
+
+    assert queue.result(run(path, work)) == "well"
+    assert [(job.task, job.unique) for job in queue.jobs()] == [("ship", b"one")]
+
+
+def run(path, work):
+    """Run a coroutine function with a queue for asyncio."""
+
+    async def main():
+        async with holdfast.connect_async(str(path)) as aio:
+            return await work(aio)
+
+    return asyncio.run(main())
+
+
+def test_an_awaited_connection_outside_a_transaction_is_in_autocommit_or_refused(queue, path):
+    """As one for threads is, which itself is refused with the queue that takes it."""
+
+    async def work(aio):
+        async with aiosqlite.connect(path) as connection, AsyncSession(async_engine(path)) as session:
+            for each in (connection, session):
+                with pytest.raises(holdfast.BadInput, match=r"not in a transaction.*begin|BEGIN"):
+                    await aio.add("work", connection=each)
+            with pytest.raises(holdfast.BadInput, match=r"aiosqlite.*connect_async"):
+                queue.add("work", connection=connection)
+        with pytest.raises(holdfast.BadInput, match="closed"):
+            await aio.add("work", connection=connection)
+        with (
+            Session(engine(path)) as plain,
+            pytest.raises(holdfast.BadInput, match=r"Session.*holdfast\.connect"),
+        ):
+            await aio.add("work", connection=plain)
+        async with aiosqlite.connect(path, isolation_level=None) as connection:
+            await aio.add("at once", connection=connection)
+
+    run(path, work)
+
+    assert [job.task for job in queue.jobs()] == ["at once"]

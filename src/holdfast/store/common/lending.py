@@ -47,10 +47,14 @@ def driver_of(connection: Any) -> Any:
         raise outside(connection)
     if callable(getattr(connection, "connection", None)):
         connection = connection.connection()
-    if hasattr(connection, "exec_driver_sql"):
-        connection.exec_driver_sql(_BEGIN)
-        connection = connection.connection
-    return getattr(connection, "driver_connection", connection)
+    if not hasattr(connection, "exec_driver_sql"):
+        return connection
+    connection.exec_driver_sql(_BEGIN)
+    driver = connection.connection.driver_connection
+    if connection.dialect.name == "sqlite" and not (driver.in_transaction or in_autocommit(driver)):
+        # The driver begins before the first INSERT, which is ours.
+        connection.exec_driver_sql(f"BEGIN {driver.isolation_level}")
+    return driver
 
 
 async def async_driver_of(connection: Any) -> Any:
@@ -74,6 +78,9 @@ def _will_autocommit(connection: Any) -> bool:
 
 def in_autocommit(driver: Any) -> bool:
     """Whether a driver's connection commits each statement that is outside of a transaction."""
+    if is_of(driver, "aiosqlite"):
+        # It shows only some attributes of the connection that it wraps.
+        driver = driver._conn
     autocommit = getattr(driver, "autocommit", None)
     if isinstance(autocommit, bool):
         return autocommit
@@ -99,6 +106,6 @@ def kind_of(connection: Any) -> str:
 
 
 async def lend_nothing(connection: Any) -> Any:
-    """`Store.lend` of stores without asyncio connections."""
-    needed = "absent: only PostgreSQL has connections to await; others go to a queue of holdfast.connect"
-    raise BadInput("connection", f"a {type(connection).__name__}", needed=needed)
+    """`Store.lend` of stores without connections."""
+    needed = "absent: only stores in SQLite and PostgreSQL take part in your transaction"
+    raise BadInput("connection", kind_of(connection), needed=needed)

@@ -3,6 +3,7 @@
 store         the `Store` itself                 txn       one atomic batch: how `Changes` are written
 reads         the reads                          claim     how a claim finds its jobs
 connection    a connection of `sqlite3`          notify    how processes wake each other
+borrow        a caller's connection
 errors        translates the library's errors    report    what `holdfast doctor` shows
 
 pool          the connections of a store; forks  lock      the queue of writers

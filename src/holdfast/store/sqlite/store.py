@@ -11,7 +11,6 @@ The file is opened by the first of these. While it is in use there are other fil
 
 import fcntl
 import os
-import sqlite3
 import threading
 import weakref
 from collections.abc import Callable
@@ -27,7 +26,6 @@ from ...core.errors import BadInput, Conflict, Contended, HoldfastError, Unquote
 from ...core.job import MISSING, plain_lease_ms
 from ...core.layout import unreadable_newer
 from ..common.clock import Clock, SystemClock, monotonic_s, system_clock
-from ..common.lending import InAutocommit, driver_of, in_autocommit, is_of, kind_of, lend_nothing, outside
 from ..common.repair import call_with_repair
 from ..contract import (
     ENDS,
@@ -47,6 +45,7 @@ from ..contract import (
     first_jobs,
     only_add,
 )
+from .borrow import borrowed, check_transaction, lend
 from .claim import find_ready
 from .connection import ERRORS, SqliteConnection
 from .errors import faults, is_refusal, translated
@@ -71,11 +70,6 @@ ADD_JOB = SQL["add_job"]
 PATIENCE_S = 30.0
 # The interval at which a waiting store checks whether another process has written.
 POLL_S = 0.1
-# The connection that `borrow` needs, for the error if it gets another.
-WANTED = (
-    "a sqlite3.Connection, as the store uses Python's own SQLite library: two libraries in one process drop "
-    "each other's locks"
-)
 
 
 class SqliteStore(OneStore):
@@ -345,11 +339,8 @@ class SqliteStore(OneStore):
         return result
 
     def _lent(self, given: Any) -> SqliteConnection:
-        """The `sqlite3` connection of a caller's, in a transaction; `BadInput` if it cannot be used."""
-        found = driver_of(given)
-        if not isinstance(found, sqlite3.Connection):
-            raise BadInput("connection", kind_of(given), needed=WANTED)
-        connection = SqliteConnection(found)
+        """The caller's connection, in a transaction; `BadInput` if it cannot be used."""
+        connection = borrowed(given)
         name = connection.value("SELECT CAST(file AS BLOB) FROM pragma_database_list WHERE name = 'main'")
         if not name or inode_of(Path(os.fsdecode(name))) != inode_of(self.path) or not self.path.exists():
             shown = os.fsdecode(name or b"") or "in memory"
@@ -357,13 +348,7 @@ class SqliteStore(OneStore):
         if self._pool.writer is None:
             self._open_beside(connection)
         self._pool.guard.check()
-        if not connection.in_transaction:
-            if in_autocommit(found):
-                raise InAutocommit
-            if not is_of(given, "sqlalchemy"):
-                raise outside(given)
-            # Its transaction has begun, and the library's own begins before the first INSERT.
-            connection.execute(f"BEGIN {found.isolation_level}")
+        check_transaction(connection)
         # From now on its commits make no checkpoints. Those of the store are made while holding the lock of
         # the write queue, which avoids the WAL-reset bug of SQLite before 3.51.3.
         connection.rows("PRAGMA wal_autocheckpoint = 0")
@@ -383,7 +368,8 @@ class SqliteStore(OneStore):
         with self._pool.lock:
             self._pool.open()
 
-    lend = staticmethod(lend_nothing)
+    # See `Store.lend`.
+    lend = staticmethod(lend)
 
     # Everything else
 
