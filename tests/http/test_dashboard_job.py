@@ -67,6 +67,22 @@ def test_each_run_has_its_owner_and_its_duration(served, client):
     assert len(re.findall(r"ran \d+ ms", runs)) == 2
 
 
+def test_the_page_of_a_lost_job_says_how_its_process_died(served, client):
+    """Among its runs, in their order, and in the list of what failed."""
+    ask = served.connection.ask
+    job_id = add(served, max_losses=1)
+    ask(c.Answer(hold=claim(served, "resize"), code=Code.ERROR, error="bad", delay_ms=0))
+    hold = claim(served, "resize")
+    ask(c.Extend(hold=hold, lease_ms=600_000, ran_ms=0))
+    ask(c.Release(hold=hold, lost=True, error="the process of the executor ended with exit code 3"))
+
+    runs = text_of(client.get(f"/jobs/{job_id}").body.decode(), "Runs")
+
+    assert re.search("exit code 3.*bad", runs)
+    failed = client.get("/jobs?q=state:failed").body.decode()
+    assert "the process of the executor ended with exit code 3" in failed
+
+
 def test_a_running_job_names_its_worker(served, client):
     """On its page and among the running jobs."""
     served.connection.ask(

@@ -200,7 +200,15 @@ answers = _plans(
     hold=_HOLD,
 )
 held_verbs = _often(
-    (1, _plans(c.Release, 1, _each(lost=(True,), crowd=(0, 1, 3), delay_ms=(500,)), hold=_HOLD)),
+    (
+        1,
+        _plans(
+            c.Release,
+            1,
+            _each(lost=(True,), crowd=(0, 1, 3), delay_ms=(500,), error=("SIGKILL",)),
+            hold=_HOLD,
+        ),
+    ),
     (1, _plans(c.Extend, 1, _each(lease_ms=(10, MINUTE_MS), ran_ms=(0, 700)), hold=_HOLD, lease_ms=1_000)),
     (1, _plans(c.Report, 1, _each(fraction=(0.0, 1.0), note=("half",)), hold=_HOLD, fraction=0.5)),
     (1, _plans(c.Step, 2, _each(name=("b",), result=("[1]", _LONG)), hold=_HOLD, name="a", result="1")),

@@ -357,6 +357,25 @@ def test_progress_is_seen_while_a_job_runs(queue: Queue) -> None:
     assert added.get().progress is None
 
 
+@pytest.mark.parametrize("end", ["done", "fail", "cancel"])
+def test_the_last_progress_stays_on_a_job_that_has_ended(queue: Queue, end: str) -> None:
+    """Until it is requeued."""
+    added = queue.add("work", attempts=1)
+    job = take(queue)
+    job.progress(0.4, "half way")
+
+    if end == "cancel":
+        added.cancel(force=True)
+    else:
+        job.fail("no") if end == "fail" else job.done()
+
+    progress = added.get().progress
+    assert progress is not None
+    assert (progress.fraction, progress.note) == (0.4, "half way")
+    if end == "fail":
+        assert queue.requeue(added).progress is None
+
+
 def test_a_holder_changes_the_data_of_its_next_run(queue: Queue) -> None:
     """By `update` while it runs, or with its answer."""
     queue.add("work", {"n": 1}, repeat="FINISHED, +0 SECONDS")

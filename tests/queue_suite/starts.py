@@ -106,6 +106,21 @@ def test_of_a_process_that_died_only_a_job_alone_is_charged(
     assert _claimed(queue).id == added.id
 
 
+def test_how_a_process_died_is_an_error_of_its_job(queue: Queue, clock: MovedClock) -> None:
+    """With its time and owner, also if others may have ended it; the last one is in the reason."""
+    added = queue.add("work", losses=1)
+    job = _claimed(queue)
+    ask(queue, c.Extend(hold=c.hold_of(job), lease_ms=LEASE_MS, ran_ms=0))
+    clock.advance(700)
+    ask(queue, c.Release(hold=c.hold_of(job), lost=True, crowd=3, error="it ended by signal 9"))
+
+    after = added.get()
+    (end,) = after.errors
+    assert (end.error, end.owner, end.ran_ms, end.code) == ("it ended by signal 9", job.owner, 700, "error")
+    assert after.outcome is None
+    assert after.reason == "quarantined: 1 run ended without an answer: it ended by signal 9"
+
+
 @pytest.mark.parametrize("crowd", [0, 1, 9])
 def test_a_job_that_may_not_be_lost_is_failed_by_any_loss(queue: Queue, crowd: int) -> None:
     """So it never runs twice; given back before it began, it may."""

@@ -31,6 +31,18 @@ class Odd:
         raise OSError("no fields")
 
 
+@queue.task(losses=1)
+def dies(ctx: holdfast.Context, how: str) -> None:
+    """End the process."""
+    ctx.progress(0.25, "a quarter")
+    if how == "exit":
+        os._exit(3)
+    if how == "signal":
+        os.kill(os.getpid(), signal.SIGSEGV)
+    kept = bytearray(200 << 20)
+    time.sleep(600 + len(kept[:1]))
+
+
 @queue.task
 def good() -> int:
     return 42

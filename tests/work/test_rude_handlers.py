@@ -2,6 +2,10 @@
 
 import time
 
+import pytest
+
+from tests.cli.shell import Shell
+
 APP = "tests.work.rude:queue"
 ENDS = {
     "fails_with_a_name": "FAILED",
@@ -35,6 +39,29 @@ def test_each_job_of_a_rude_handler_ends_and_others_run_after_it(bench):
     assert "schedule is 5, and must be text" in rude["removes_a_schedule_by_number"].get().reason
     assert all(job.get().losses == 0 for job in rude.values())
     assert good.result() == 42
+
+
+@pytest.mark.parametrize(
+    ("how", "text"),
+    [
+        ("exit", "ended with exit code 3"),
+        ("signal", "ended by signal 11 (SIGSEGV)"),
+        ("memory", "was killed above its memory limit of 192 MB"),
+    ],
+)
+def test_a_lost_job_says_how_its_process_died(bench, how, text):
+    """In its errors and its reason, in `holdfast show` and in the log; its last progress stays."""
+    job = bench.queue.add("dies", {"how": how})
+
+    said = bench.work("--memory-limit", "192MB", name=APP)
+
+    after, how = job.get(), f"the process of the executor {text}"
+    assert [end.error for end in after.errors] == [how]
+    assert after.reason == f"quarantined: 1 run ended without an answer: {how}"
+    assert after.progress.note == "a quarter"
+    shown = Shell(bench.notes.parent).ok("show", job.id, "--store", bench.store).out
+    assert shown.count(how) >= 2
+    assert f"failed: quarantined: 1 run ended without an answer: {how}" in said
 
 
 def test_the_death_of_an_executor_is_noticed_although_its_children_live(bench):

@@ -202,7 +202,7 @@ def test_a_worker_whose_first_executor_is_killed_before_it_is_ready_starts_anoth
     _, said = worker.communicate(timeout=100)
 
     assert worker.returncode == 0, said
-    assert "no executor could be started: its process ended by SIGKILL before it was ready" in said
+    assert "no executor could be started: its process ended by signal 9 (SIGKILL) before it was ready" in said
     assert job.result() == "done"
 
 

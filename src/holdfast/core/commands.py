@@ -196,13 +196,15 @@ class Release(Command, frozen=True, kw_only=True):
     """Return a job to the queue without an answer: this counts as no attempt.
 
     `delay_ms`: how much later it is due. `lost`: it was running in a process that died, which ran `crowd`
-    jobs; 0: the supervisor killed the process because of another job. See `rules.lost`.
+    jobs; 0: the supervisor killed the process because of another job. `error`: how it died, if that is known.
+    See `rules.lost`.
     """
 
     hold: Hold
     delay_ms: int = 0
     lost: bool = False
     crowd: int = 1
+    error: str = ""
     # Only if its lease still ends then: the same claim may have been made again. 0: in any case.
     lease_until: int = 0
 

@@ -55,6 +55,16 @@ def noted(job: Job, end: Outcome) -> Job:
     return replace(job, outcome=end, errors=(*job.errors, end)[-ERRORS_KEPT:])
 
 
+def note_loss(job: Job, *, now_ms: int, error: str) -> Job:
+    """Return the job with an error for a run that has no outcome: its process died."""
+    ran_ms = max(now_ms - job.started_at, 0) if job.started_at else 0
+    code, exit_code = Code.ERROR, EXIT_CODES[Code.ERROR]
+    end = Outcome(
+        code=code, at=now_ms, exit_code=exit_code, error=_start(error), owner=job.owner, ran_ms=ran_ms
+    )
+    return replace(job, errors=(*job.errors, end)[-ERRORS_KEPT:])
+
+
 def backoff_ms(backoff: Backoff, *, attempts: int, rng: float) -> int:
     """How long to wait after the n-th attempt: doubles up to a limit, with jitter by `rng` in [0, 1).
 

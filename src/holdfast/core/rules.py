@@ -31,7 +31,7 @@ from .counting import counted
 from .damage import DAMAGED
 from .errors import BadInput, LeaseLost, Refused
 from .job import NO_CHILDREN, WAITING, Job, JobProgress, Outcome, Place, State, start_of, whole_second
-from .outcome import noted
+from .outcome import note_loss, noted
 from .repeat import after_ms, next_run_ms, parse_repeat
 
 QUARANTINED = "quarantined"
@@ -45,7 +45,6 @@ _ENDED: dict[str, Any] = {
     "owner": 0,
     "lease_until": 0,
     "lapsed": False,
-    "progress": None,
     "again_at": 0,
 }
 _FINISHED = _ENDED | {"ended": State.FINISHED, "reason": "", "steps": 0}
@@ -215,7 +214,7 @@ def release(job: Job, *, now_ms: int, delay_ms: int = 0, **changes: Any) -> Job:
     return queued(job, run_at=run_at, now_ms=now_ms, cancel_requested=job.cancel_requested, **changes)
 
 
-def lapse(job: Job, *, now_ms: int) -> Job:
+def lapse(job: Job, *, now_ms: int, error: str = "") -> Job:
     """The lease expired, or the process died: run again, up to `max_losses` (0: no limit).
 
     A job that had not started is not lost. In both cases it becomes a suspect, which runs beside few others:
@@ -230,6 +229,7 @@ def lapse(job: Job, *, now_ms: int) -> Job:
         return _done(job, State.CANCELLED, now_ms=now_ms, reason="cancelled")
     if job.started_at and 0 < job.max_losses <= job.losses:
         reason = f"{QUARANTINED}: {counted(job.losses, 'run')} ended without an answer"
+        reason += f": {error}" if error else ""
         return _give_up(job, now_ms=now_ms, reason=reason)
     if job.expires_at and now_ms >= job.expires_at:
         return _give_up(job, now_ms=now_ms, reason=EXPIRED)
@@ -242,8 +242,8 @@ def lapse(job: Job, *, now_ms: int) -> Job:
     return queued(job, run_at=run_at, now_ms=now_ms, scheduled_at=job.scheduled_at or job.run_at, **kept)
 
 
-def lost(job: Job, *, now_ms: int, crowd: int) -> Job:
-    """A job that was running in a process that died, as one of `crowd` jobs.
+def lost(job: Job, *, now_ms: int, crowd: int, error: str = "") -> Job:
+    """A job that was running in a process that died, as one of `crowd` jobs; `error` says how, if known.
 
         crowd of 1       it ran alone, so it probably killed the process: a loss
         crowd of more    any of them may have: all run again in crowds of half the size, none counts a loss
@@ -252,9 +252,10 @@ def lost(job: Job, *, now_ms: int, crowd: int) -> Job:
     So of a hundred jobs the one that kills processes runs alone after seven crashes, and the others have run
     again at most seven times. A job that may not be lost even once is lost in each case.
     """
+    job = note_loss(job, now_ms=now_ms, error=error) if error else job
     if crowd == 1 or job.max_losses == 1:
         # The process is dead, so it cannot answer any more.
-        after = lapse(replace(job, started_at=job.started_at or now_ms), now_ms=now_ms)
+        after = lapse(replace(job, started_at=job.started_at or now_ms), now_ms=now_ms, error=error)
         # Unless it repeats and waits for its next run.
         return replace(after, owner=0, crowd_limit=1 if after.losses else 0)
     # Rounded up, so that two executors can take all of them.

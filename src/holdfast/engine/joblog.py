@@ -127,8 +127,12 @@ def unreported(changes: list[tuple[Job, Job]], *, now_ms: int) -> None:
         if after.ended is State.CANCELLED:
             _write(logging.INFO, "cancelled", before, "was cancelled, and its run was lost", **fields)
         elif after.place is not Place.DONE:
-            text = "lost: its process died or its lease ran out after %s; it runs again"
-            _write(logging.WARNING, "lost", before, text, _length(since_ms), **fields)
+            known = after.errors != before.errors
+            fields["error"] = how = (
+                after.errors[-1].error if known else "its process died or its lease ran out"
+            )
+            text = "lost after %s: %s; it runs again"
+            _write(logging.WARNING, "lost", before, text, _length(since_ms), how, **fields)
         else:
             event = next((name for name in (QUARANTINED, EXPIRED) if after.reason.startswith(name)), "failed")
             _write(logging.ERROR, event, before, "failed: %s", after.reason, **fields)

@@ -159,7 +159,7 @@ def _owners_of(job: Job) -> set[int]:
 
 def _error_of(job: Job) -> str:
     """What is known of why a job failed, or of its last attempt."""
-    last = job.outcome if job.outcome and job.outcome.error else job.errors[-1] if job.errors else None
+    last = job.errors[-1] if job.errors else job.outcome
     return f"{job.reason}\n{last.error if last else ''}"
 
 

@@ -94,7 +94,7 @@ def release(batch: Batch, command: c.Release) -> JobRef:
     if not command.lost:
         chores.put(batch, rules.release(job, now_ms=batch.now_ms, delay_ms=command.delay_ms))
     elif job.place == Place.RUNNING:
-        chores.lose(batch, rules.lost(job, now_ms=batch.now_ms, crowd=command.crowd))
+        chores.lose(batch, rules.lost(job, now_ms=batch.now_ms, crowd=command.crowd, error=command.error))
     return JobRef(job.id)
 
 

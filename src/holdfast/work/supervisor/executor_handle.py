@@ -17,6 +17,7 @@ from msgspec.structs import replace
 
 from ...core import commands as c
 from ...core.job import Job
+from ...core.sizes import size_text
 from ...core.worker import Blocker
 from ...store.common.clock import monotonic_s
 from ..capacity import Capacity, ExecutionMode, TaskDurations, executor_capacity
@@ -323,6 +324,17 @@ class ExecutorHandle:
         """How many handlers may have ended its process: those that run now, and one that was abandoned."""
         return self.running + self._has_abandoned
 
+    def death_text(self, limit: int) -> str:
+        """How its process has ended, for its jobs; "" if it was killed for what concerns none of them."""
+        if self.is_over_memory_limit:
+            how = f"was killed above its memory limit of {size_text(limit)}"
+        elif self.was_killed:
+            return ""
+        else:
+            how = f"ended {exit_text(self.process.returncode)}"
+        beside = f" while {self.crowd} jobs ran in it" if self.crowd > 1 else ""
+        return f"the process of the executor {how}{beside}"
+
     @property
     def running(self) -> int:
         """How many of its jobs are running."""
@@ -397,7 +409,8 @@ def exit_text(code: int) -> str:
     """How a process has ended."""
     if code >= 0:
         return f"with exit code {code}"
-    return f"by {signal.Signals(-code).name if -code in list(signal.Signals) else f'signal {-code}'}"
+    name = f" ({signal.Signals(-code).name})" if -code in list(signal.Signals) else ""
+    return f"by signal {-code}{name}"
 
 
 def deliver_jobs(

@@ -224,8 +224,8 @@ class ExecutorPool:
         self.track(asyncio.create_task(self._remove(executor)))
 
     async def _remove(self, executor: ExecutorHandle) -> None:
-        executor.process.kill()
-        await asyncio.to_thread(executor.process.wait)
+        # Not killed at once: its own exit code is in the errors of its jobs.
+        await _wait_or_kill(executor.process)
         self._executors.remove(executor)
         self._changed.set()
         if not self._stopping:

@@ -390,13 +390,15 @@ class Supervisor:
         """
         # The locks tell which jobs had started, also if the executor could not send that any more.
         unstarted, _ = executor.take_unstarted(list(executor.jobs.values()))
-        crowd = executor.crowd
+        crowd, how = executor.crowd, executor.death_text(self._options.memory_limit)
         if executor.is_over_memory_limit and not executor.is_running_alone():
             crowd = max(crowd, 2)
         elif executor.was_killed and not executor.is_over_memory_limit:
             crowd = 0
         for held in unstarted + executor.take_back(list(executor.jobs)):
-            release = c.Release(hold=c.hold_of(held.job), lost=bool(held.started_s), crowd=crowd)
+            lost = bool(held.started_s)
+            error = how if lost else ""
+            release = c.Release(hold=c.hold_of(held.job), lost=lost, crowd=crowd, error=error)
             self._writer.put(self.sources.all[held.queue_index].connection, release)
         self._wake_claim_loops()
 

@@ -205,6 +205,7 @@ def _owner(owners: dict[int, str], owner: int) -> Markup:
 def _runs(view: View, found: Job, owners: dict[int, str]) -> Markup | None:
     last = found.outcome
     ends = [*found.errors] + ([last] if last is not None and last not in found.errors else [])
+    ends.sort(key=lambda end: end.at)
     if not ends:
         return None
     shown = [_run(view, found, one, owners) for one in reversed(ends)]

@@ -86,7 +86,7 @@ def no_running(view: View, found: q.Overview) -> Markup:
 
 def why_failed(job: Job) -> str:
     """The reason of a failure in one line."""
-    last = job.outcome or (job.errors[-1] if job.errors else None)
+    last = job.errors[-1] if job.errors else job.outcome
     text = (last.error if last else "") or job.reason or "no reason given"
     return text.strip().splitlines()[0] if text.strip() else "no reason given"
 
