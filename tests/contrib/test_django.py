@@ -251,6 +251,21 @@ def test_a_project_runs_its_jobs(tmp_path, postgres, postgres_url):
     assert "Thank you for ordering tea." in receipt.read_text()
 
 
+@pytest.mark.parametrize("database", ["sqlite", "postgres"])
+def test_djangos_tests_have_the_queue_in_their_database(tmp_path, request, database):
+    """Those of the example, and harder ones: see `inside_tests`."""
+    server = {}
+    if database == "postgres":
+        address = request.getfixturevalue("postgres")
+        server = {"PGDATABASE": address.database, "PGHOST": str(address.folder), "PGPORT": str(address.port)}
+    shop = Shop(tmp_path, PGUSER="postgres", PYTHONPATH=str(ROOT), **server)
+
+    said = shop.run("test", "--noinput", "orders", "tests.contrib.inside_tests")
+
+    assert "Ran 11 tests" in said
+    assert [path.name for path in tmp_path.iterdir()] == []
+
+
 def test_nothing_is_opened_before_it_is_needed(tmp_path):
     """By checks, migrations, imports and help: the tables come with the first use."""
     shop = Shop(tmp_path)

@@ -257,7 +257,7 @@ class Waiter:
         tickets = self._awaits
         wanted = [t.command for t in tickets if isinstance(t.command, c.Await)]
         try:
-            found = self._engine.read(lambda txn: _find_ended(txn, wanted))
+            found = self._engine.read(lambda txn: find_ended(txn, wanted))
         except Exception as error:
             self._awaits = []
             self._answer([(ticket, error) for ticket in tickets])
@@ -279,7 +279,7 @@ class Waiter:
             listener()
 
 
-def _find_ended(txn: ReadTxn, asked: Sequence[c.Await]) -> list[c.Ended | str | None]:
+def find_ended(txn: ReadTxn, asked: Sequence[c.Await]) -> list[c.Ended | str | None]:
     """For each job: how it ended, None if it has not, or "gone", also if it is another tenant's."""
     from ..core.redaction import redact_body
 

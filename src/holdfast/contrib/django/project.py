@@ -4,6 +4,7 @@ add in `transaction.atomic`     in the transaction, on Django's connection: the 
 add outside of it               as in any other queue
 each run of a handler           Django's connections are closed before and after, as for a request, if
                                 they are cut or older than CONN_MAX_AGE
+in Django's tests               all in the test database, see `testing`
 """
 
 from collections.abc import AsyncIterator, Iterable, Iterator
@@ -13,23 +14,26 @@ from typing import Any
 
 from asgiref.sync import sync_to_async
 from django.core.exceptions import ImproperlyConfigured
-from django.db import close_old_connections, connections, reset_queries
+from django.db import DEFAULT_DB_ALIAS, connections, reset_queries
 
 from ...core.commands import NewJob
 from ...core.errors import BadInput
 from ...core.job import Body
-from ...engine.makers import ConnectionMaker
+from ...queue.base import QueueSession
 from ...queue.connect import store_maker
 from ...queue.queue import ClaimedJob, Queue
 from ...queue.task import Handle
+from ...testing.inside import EachTimePublisher, InsideSession
 from .setting import SETTING, Setting, read_setting
+from .testing import LoopInTests, is_testing, remove_jobs, session_in_tests
 
 
 class DjangoQueue(Queue):
     """A queue whose adds are part of Django's transactions, if it is in a database of Django's."""
 
-    def __init__(self, maker: ConnectionMaker, setting: Setting) -> None:
-        super().__init__(maker, url=setting.url, **setting.options)
+    def __init__(self, setting: Setting) -> None:
+        self._maker = store_maker(setting.url)
+        super().__init__(self._maker, url=setting.url, **setting.options)
         # The name of the database that it is in; "": in another store.
         self.database = setting.database
         self.around_run(self._with_fresh_connections)
@@ -42,7 +46,7 @@ class DjangoQueue(Queue):
 
     def _transaction(self) -> Any:
         """Django's connection to the database of the queue, if `transaction.atomic` is open on it."""
-        if not self.database:
+        if not self.database or is_testing():
             return None
         connection = connections[self.database]
         if not connection.in_atomic_block:
@@ -54,6 +58,20 @@ class DjangoQueue(Queue):
     def _with_fresh_connections(self, job: ClaimedJob) -> Any:
         # Coroutines use the connections of another thread, that of `sync_to_async`.
         return _fresh_async() if self.tasks[job.task].handling.is_coroutine else _fresh()
+
+    @property
+    def session(self) -> QueueSession:
+        """The session of this process, opened on first use; in Django's tests one in the test database."""
+        if self._session is None and is_testing() and self._make_store is self._maker:
+            assert self.hooks is not None
+            self.publisher, self.hooks.loop = EachTimePublisher(), LoopInTests()
+            self._session = session_in_tests(self.database or DEFAULT_DB_ALIAS, self._retention_ms)
+        return super().session
+
+    def remove_jobs(self, database: str) -> None:
+        """Remove all jobs of the test that has ended, if they are in this database."""
+        if isinstance(self._session, InsideSession) and database == (self.database or DEFAULT_DB_ALIAS):
+            remove_jobs(database)
 
 
 @contextmanager
@@ -77,14 +95,17 @@ async def _fresh_async() -> AsyncIterator[None]:
 def _refresh() -> None:
     # With DEBUG Django keeps each statement until then.
     reset_queries()
-    close_old_connections()
+    for connection in connections.all(initialized_only=True):
+        # In a test the job runs inside its transaction.
+        if not connection.in_atomic_block:
+            connection.close_if_unusable_or_obsolete()
 
 
 def make_queue(given: Any = None) -> DjangoQueue:
     """A queue by the setting of the project, or by another one; raises `ImproperlyConfigured`."""
     setting = read_setting(given)
     try:
-        return DjangoQueue(store_maker(setting.url), setting)
+        return DjangoQueue(setting)
     except BadInput as error:
         raise ImproperlyConfigured(f"{SETTING}: {error}") from None
 

@@ -175,20 +175,25 @@ def _prepare(connection: SqliteConnection, path: Path, patience_s: float, *, joi
     # Also if nothing is to be migrated: the log is created by the first transaction.
     begin(connection, path, patience_s)
     try:
-        for number, statements in enumerate(migrations()[version:], start=version + 1):
-            _name_tables(connection, number)
-            for statement in statements:
-                connection.change(in_layout(statement, number))
-            connection.change("DELETE FROM holdfast_schema")
-            layout = (number, oldest_writer_of(number))
-            connection.change("INSERT INTO holdfast_schema (version, oldest) VALUES (?, ?)", layout)
-        if version < len(migrations()) and connection.value(SQL["notice"]) is None:
-            create_adding(connection, len(migrations()))
+        create_tables(connection, version)
         connection.change("COMMIT")
     except BaseException:
         if connection.in_transaction:
             connection.change("ROLLBACK")
         raise
+
+
+def create_tables(connection: SqliteConnection, version: int = 0) -> None:
+    """Create our tables, or migrate those of an older layout, in the transaction that is open."""
+    for number, statements in enumerate(migrations()[version:], start=version + 1):
+        _name_tables(connection, number)
+        for statement in statements:
+            connection.change(in_layout(statement, number))
+        connection.change("DELETE FROM holdfast_schema")
+        layout = (number, oldest_writer_of(number))
+        connection.change("INSERT INTO holdfast_schema (version, oldest) VALUES (?, ?)", layout)
+    if version < len(migrations()) and connection.value(SQL["notice"]) is None:
+        create_adding(connection, len(migrations()))
 
 
 def _name_tables(connection: SqliteConnection, version: int) -> None:

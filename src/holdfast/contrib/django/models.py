@@ -1,0 +1,1 @@
+"""No tables. Django sends its signals to applications with this file only: see `apps`."""
