@@ -58,6 +58,7 @@ LAZY = (
     "work/executor/stored_handlers.py",
     "cli/",
     "contrib/",
+    "testing/transactions.py",
     "__init__.py",
 )
 

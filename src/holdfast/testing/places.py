@@ -8,11 +8,12 @@ from weakref import WeakKeyDictionary
 from ..core.errors import BadInput
 from ..engine.engine import Engine
 from ..queue.base import BaseQueue
-from ..queue.connect import shown_url, store_maker
+from ..queue.connect import shown_url
 from ..queue.options import Moment
 from ..queue.publishing import Publisher
 from ..queue.queue import Queue
 from .clock import Clock
+from .transactions import maker_of
 
 START = "2026-01-01T12:00:00Z"
 # The clocks of test queues.
@@ -31,7 +32,7 @@ def queue(*, start: Moment = START, **options: Any) -> ClockedQueue:
     Backoffs have no jitter: a second after the first error, then two, and so on.
     """
     clock = Clock(start)
-    made = ClockedQueue(store_maker("memory://", clock=clock), url="memory://", **options)
+    made = ClockedQueue(maker_of("memory://", clock), url="memory://", **options)
     made.clock = _clocks[made] = clock
     _steady(made)
     return made
@@ -42,7 +43,7 @@ def in_memory(queue: BaseQueue, *, start: Moment = START) -> Iterator[Clock]:
     """Move a queue, such as that of your application, to memory until the block ends; yields its clock.
 
     Its tasks stay, with the schedules and limits that your modules have declared, and its own store is not
-    changed.
+    changed. `connection=` takes connections to any database: the jobs come with the commit.
     """
     if not isinstance(queue, BaseQueue):
         raise BadInput("queue", type(queue).__name__, needed="one of holdfast.connect or connect_async")
@@ -57,7 +58,7 @@ def placed(queue: BaseQueue, url: str, clock: Clock) -> Iterator[None]:
     """Have a queue use another store, with a clock that tests move, until the block ends."""
     kept = queue._make_store, queue._session, queue._closed, queue.publisher
     kept_clock = _clocks.get(queue)
-    make_store = store_maker(url, clock=clock, follow=False)
+    make_store = maker_of(url, clock)
     queue._make_store, queue._session, queue._closed, queue.publisher = make_store, None, False, Publisher()
     _clocks[queue] = clock
     try:

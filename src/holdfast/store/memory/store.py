@@ -8,6 +8,8 @@ meant to be read, and optimises nothing but the orders that the contract names.
     txn.py        writing `Changes`, and claims
     data.py       the dicts, and the indexes of jobs and rows
     dicts.py      dicts that can be rolled back, with sorted indexes
+
+`transactional.py` is for tests: it takes part in transactions of other libraries.
 """
 
 import threading

@@ -122,7 +122,7 @@ class AwaitedConnection(PostgresConnection):
     """A connection of an event loop, used from another thread while its caller awaits."""
 
     def __init__(self, connection: Any) -> None:
-        self._connection = connection
+        self.driver = connection
         self._loop = asyncio.get_running_loop()
 
     def execute(self, sql: str, values: Values = ()) -> QueryResult:
@@ -137,7 +137,7 @@ class AsyncPsycopgConnection(AwaitedConnection):
     """An asyncio connection of psycopg."""
 
     async def _execute(self, sql: str, values: Values) -> QueryResult:
-        cursor = psycopg.AsyncCursor(self._connection, row_factory=tuple_row)
+        cursor = psycopg.AsyncCursor(self.driver, row_factory=tuple_row)
         # See `CallersConnection`.
         await cursor.execute(sql, values or None, prepare=None if values else False)
         return QueryResult(await cursor.fetchall() if cursor.description else [], cursor.rowcount)
@@ -145,12 +145,12 @@ class AsyncPsycopgConnection(AwaitedConnection):
     @property
     def is_open(self) -> bool:
         """Whether it leads anywhere, as far as is known."""
-        return not self._connection.closed
+        return not self.driver.closed
 
     @property
     def in_transaction(self) -> bool:
         """Whether a transaction is open."""
-        return bool(self._connection.info.transaction_status != psycopg.pq.TransactionStatus.IDLE)
+        return bool(self.driver.info.transaction_status != psycopg.pq.TransactionStatus.IDLE)
 
 
 class AsyncpgConnection(AwaitedConnection):
@@ -160,9 +160,9 @@ class AsyncpgConnection(AwaitedConnection):
         library = sys.modules["asyncpg"]
         try:
             if not values and not sql.startswith("SELECT"):
-                return QueryResult([], _count(await self._connection.execute(sql)))
+                return QueryResult([], _count(await self.driver.execute(sql)))
             text, names = numbered(sql, cast=True)
-            statement = await self._connection.prepare(text)
+            statement = await self.driver.prepare(text)
             rows = await statement.fetch(*(values[name] for name in names))
             return QueryResult([tuple(row) for row in rows], _count(statement.get_statusmsg()))
         except library.PostgresError as error:
@@ -173,12 +173,12 @@ class AsyncpgConnection(AwaitedConnection):
     @property
     def is_open(self) -> bool:
         """Whether it leads anywhere, as far as is known."""
-        return not self._connection.is_closed()
+        return not self.driver.is_closed()
 
     @property
     def in_transaction(self) -> bool:
         """Whether a transaction is open."""
-        return bool(self._connection.is_in_transaction())
+        return bool(self.driver.is_in_transaction())
 
 
 def _count(status: str) -> int:

@@ -196,7 +196,7 @@ class CallersConnection(PostgresConnection):
     """A caller's own connection of psycopg."""
 
     def __init__(self, connection: "psycopg.Connection[Any]") -> None:
-        self._connection = connection
+        self.driver = connection
         # An explicit cursor: the caller's connection may have another cursor factory.
         self._cursor = psycopg.Cursor(connection, row_factory=tuple_row)
 
@@ -211,12 +211,12 @@ class CallersConnection(PostgresConnection):
     @property
     def is_open(self) -> bool:
         """Whether it leads anywhere, as far as is known."""
-        return not self._connection.closed
+        return not self.driver.closed
 
     @property
     def in_transaction(self) -> bool:
         """Whether a transaction is open."""
-        return self._connection.info.transaction_status != _IDLE
+        return self.driver.info.transaction_status != _IDLE
 
 
 def _written(value: Any) -> bytes | None:
