@@ -253,16 +253,17 @@ def test_a_project_runs_its_jobs(tmp_path, postgres, postgres_url):
 
 @pytest.mark.parametrize("database", ["sqlite", "postgres"])
 def test_djangos_tests_have_the_queue_in_their_database(tmp_path, request, database):
-    """Those of the example, and harder ones: see `inside_tests`."""
+    """Those of the example, harder ones (`inside_tests`), and those of the backend (`chores`)."""
     server = {}
     if database == "postgres":
         address = request.getfixturevalue("postgres")
         server = {"PGDATABASE": address.database, "PGHOST": str(address.folder), "PGPORT": str(address.port)}
     shop = Shop(tmp_path, PGUSER="postgres", PYTHONPATH=str(ROOT), **server)
 
-    said = shop.run("test", "--noinput", "orders", "tests.contrib.inside_tests")
+    ours = ("tests.contrib.inside_tests", "tests.contrib.chores.checks")
+    said = shop.run("test", "--noinput", "--settings=tests.contrib.chores.settings", "orders", *ours)
 
-    assert "Ran 11 tests" in said
+    assert "Ran 16 tests" in said
     assert [path.name for path in tmp_path.iterdir()] == []
 
 

@@ -4,6 +4,8 @@
     project       `queue`: its adds are part of `transaction.atomic`, its runs get fresh connections
     apps          the application: imports `tasks.py` of each application when Django starts
     worker        what executors import: Django is set up first
+    testing       the queue in Django's tests
+    backend       a backend of `django.tasks`
     management    `manage.py holdfast …`
 
 Nothing is opened before the first job is added or the first worker starts.
