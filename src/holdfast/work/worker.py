@@ -16,8 +16,8 @@ import random
 import signal
 import threading
 from collections import Counter, deque
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager, nullcontext, suppress
 from typing import Any, Generic, TypeVar
 
 from msgspec.structs import replace
@@ -42,6 +42,7 @@ from ..queue.running import as_error
 from ..store.common.clock import monotonic_s
 from .capacity import Capacity, TaskDurations, executor_capacity
 from .claim_loop import ClaimLoop, ClaimScope, Dispatcher
+from .logs import WORKER
 from .scheduler import SchedulerSettings, make_scheduler
 from .thread_pool import DaemonThreadPool
 
@@ -57,6 +58,8 @@ MAX_PREFETCH_JOBS = 100
 ANSWERING_THREADS = 32
 # How often the main thread checks for signals.
 SIGNAL_POLL_S = 0.2
+# After how long a worker beside another program is started again after an error of the store.
+RESTART_S = 1.0
 
 
 def work(
@@ -119,6 +122,53 @@ async def work_async(
     if worker.error is not None:
         raise worker.error
     return worker.ran
+
+
+@asynccontextmanager
+async def working(queue: Queue | AsyncQueue, *, threads: int = 1) -> AsyncIterator[None]:
+    """Run the jobs of a queue's tasks in this process until the block ends; then running ones are waited for.
+
+    After an error of the store, which is logged, the worker starts again.
+    """
+    background = _Background(queue, threads)
+    running = asyncio.create_task(background.run())
+    try:
+        yield
+    finally:
+        background.stop()
+        await running
+
+
+class _Background:
+    """A worker of a queue that is started again after errors of the store."""
+
+    def __init__(self, queue: Queue | AsyncQueue, threads: int) -> None:
+        self._queue, self._threads = queue, threads
+        self._worker = self._make()
+        self._stopped = asyncio.Event()
+
+    def _make(self) -> "_ThreadWorker | _AsyncWorker":
+        options = (None, self._threads, False, None, None, None)
+        if isinstance(self._queue, Queue):
+            return _ThreadWorker(self._queue, *options)
+        return _AsyncWorker(self._queue, *options)
+
+    async def run(self) -> None:
+        """Run jobs until stopped."""
+        while True:
+            await self._worker.run_beside()
+            if self._worker.error is not None:
+                WORKER.error("the worker in this process starts again: %s", self._worker.error)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._stopped.wait(), RESTART_S)
+            if self._stopped.is_set():
+                return
+            self._worker = self._make()
+
+    def stop(self) -> None:
+        """Start no more jobs."""
+        self._stopped.set()
+        self._worker.stop()
 
 
 class _ThreadJob(ClaimedJob):
@@ -398,6 +448,18 @@ class _LocalWorker(Dispatcher, Generic[Q, J]):
 class _ThreadWorker(_LocalWorker[Queue, _ThreadJob]):
     """Runs jobs in threads, and the event loop in another thread."""
 
+    async def run_beside(self) -> None:
+        """Run in a thread of its own."""
+        ended, loop = asyncio.Event(), asyncio.get_running_loop()
+
+        def run() -> None:
+            self.run_in_thread()
+            loop.call_soon_threadsafe(ended.set)
+
+        # No thread of a pool: the interpreter would wait for it if the program ends amid.
+        threading.Thread(target=run, name="holdfast-work", daemon=True).start()
+        await ended.wait()
+
     def run_in_thread(self) -> None:
         """Run the event loop until the worker ends."""
         self._ended_event = threading.Event()
@@ -440,6 +502,10 @@ class _ThreadWorker(_LocalWorker[Queue, _ThreadJob]):
 
 class _AsyncWorker(_LocalWorker[AsyncQueue, _AsyncJob]):
     """Runs jobs as asyncio tasks of the running loop."""
+
+    async def run_beside(self) -> None:
+        """Run on this loop."""
+        await self.run()
 
     def on_answering(self, job: _AsyncJob) -> None:
         """Free the slot of a job whose coroutine is about to commit its answer."""
