@@ -1,8 +1,11 @@
 """The queue in Django's tests. `test_django` runs these by `manage.py test` of the example."""
 
+import re
 from typing import Any
+from urllib.parse import urlencode
 
 from asgiref.sync import sync_to_async
+from django.contrib.auth.models import Permission, User
 from django.db import transaction
 from django.test import TestCase, TransactionTestCase
 from orders.models import Order
@@ -10,6 +13,8 @@ from orders.models import Order
 import holdfast
 from holdfast.contrib.django import queue
 from holdfast.testing import added, in_memory, run_due
+
+FORM = "application/x-www-form-urlencoded"
 
 
 @queue.task(attempts=3)
@@ -35,7 +40,7 @@ async def ship(order: int) -> Any:
 
 
 @queue.task
-def pack(item: str) -> None:
+def pack(item: str, password: str = "") -> None:
     """Nothing to do."""
 
 
@@ -96,6 +101,63 @@ class InsideTest(TestCase):
             clock.advance("1h")
             assert len(run_due(queue)) == 1
         assert len(run_due(queue)) == 1
+
+
+class DashboardTest(TestCase):
+    """At /jobs/, for those that Django knows."""
+
+    def enter(self, **rights: Any) -> User:
+        """Sign in as a user."""
+        user = User.objects.create_user("ada", **rights)
+        self.client.force_login(user)
+        return user
+
+    def pause(self, page: str) -> int:
+        """Send the form that pauses a task, with the token of a page; returns the status."""
+        (token, *_) = (
+            re.findall(r'name="csrf"[^>]*value="(\w+)"', page)
+            or re.findall(r'value="(\w{64})"', page)
+            or [""]
+        )
+        form = {"csrf": token, "task": "pack", "on": "yes"}
+        return int(self.client.post("/jobs/tasks/pause", urlencode(form), content_type=FORM).status_code)
+
+    def test_strangers_are_sent_to_the_login(self) -> None:
+        """And users that are no staff get no page."""
+        reply = self.client.get("/jobs/tasks?tenant=a")
+        self.assertRedirects(reply, "/admin/login/?next=/jobs/tasks%3Ftenant%3Da")
+        self.enter()
+        assert self.client.get("/jobs/").status_code == 403
+
+    def test_staff_reads(self) -> None:
+        """All pages, but no secrets; and changes nothing."""
+        job = pack.add("tea", password="hunter2")
+        self.enter(is_staff=True)
+
+        page = self.client.get(f"/jobs/jobs/{job.id}")
+        assert page.status_code == 200
+        assert page["content-type"] == "text/html; charset=utf-8"
+        assert "tea" in page.text
+        assert "hunter2" not in page.text
+        assert self.client.get("/jobs/nowhere").status_code == 404
+        (sheet,) = re.findall(r'href="(/jobs/static/style.css[^"]*)"', page.text)
+        assert self.client.get(sheet)["content-type"].startswith("text/css")
+        assert "EventSource" not in page.text
+        assert "data-live" not in page.text
+        assert self.pause(page.text) == 403
+        assert len(run_due(queue)) == 1
+
+    def test_a_permission_lets_staff_change_jobs(self) -> None:
+        """With the token of a form of its own."""
+        pack.add("tea")
+        user = self.enter(is_staff=True)
+        user.user_permissions.add(Permission.objects.get(codename="manage_jobs"))
+
+        page = self.client.get("/jobs/tasks").text
+        assert self.pause("") == 403
+        assert self.pause(page) == 303
+        assert run_due(queue) == []
+        assert "Resume" in self.client.get("/jobs/tasks").text
 
 
 class CommittedTest(TransactionTestCase):

@@ -226,8 +226,13 @@ class Shop:
 
 
 ORDER = """
+from django.contrib.auth.models import User
 from django.test import Client
-Client().post("/orders/", {"email": "a@example.com", "item": "tea"})
+
+client = Client()
+client.post("/orders/", {"email": "a@example.com", "item": "tea"})
+client.force_login(User.objects.create_superuser("ada"))
+print(client.get("/jobs/").content.decode())
 """
 
 
@@ -240,7 +245,7 @@ def test_a_project_runs_its_jobs(tmp_path, postgres, postgres_url):
             server = {"PGDATABASE": name, "PGHOST": str(postgres.folder), "PGPORT": str(postgres.port)}
             shop = Shop(tmp_path, PGUSER="postgres", **server)
             shop.run("migrate")
-            shop.run("shell", "-c", ORDER)
+            assert "send_receipt" in shop.run("shell", "-c", ORDER)
             assert "send_receipt" in shop.run("holdfast", "counts", "--settings=shop.settings")
             assert "1 job" in shop.run("holdfast", "worker", "--until-empty", "--settings", "shop.settings")
             assert "FINISHED" in shop.run("holdfast", "--json", "jobs", "--archived")
@@ -263,7 +268,7 @@ def test_djangos_tests_have_the_queue_in_their_database(tmp_path, request, datab
     ours = ("tests.contrib.inside_tests", "tests.contrib.chores.checks")
     said = shop.run("test", "--noinput", "--settings=tests.contrib.chores.settings", "orders", *ours)
 
-    assert "Ran 16 tests" in said
+    assert "Ran 19 tests" in said
     assert [path.name for path in tmp_path.iterdir()] == []
 
 

@@ -5,6 +5,7 @@
     apps          the application: imports `tasks.py` of each application when Django starts
     worker        what executors import: Django is set up first
     testing       the queue in Django's tests
+    dashboard     its pages behind Django's login; `urls` has their address
     backend       a backend of `django.tasks`
     management    `manage.py holdfast …`
 

@@ -16,6 +16,7 @@ class HoldfastConfig(AppConfig):
     name = "holdfast.contrib.django"
     label = "holdfast"
     verbose_name = "Holdfast"
+    default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:
         """Called when all models are known."""

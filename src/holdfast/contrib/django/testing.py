@@ -8,6 +8,7 @@ It needs no set-up: the queue is there in every test of Django's, also one with 
 `holdfast.testing.run_due(queue)` runs the jobs.
 """
 
+import asyncio
 import sys
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from contextlib import contextmanager
@@ -20,6 +21,7 @@ from django.db import connections, transaction
 
 from ...core.commands import Command
 from ...core.queries import Query
+from ...engine.ticket import Ticket
 from ...queue.loop_thread import LoopThread
 from ...store.common.inside import InsideStore
 from ...store.sqlite.inside import InsideSqlite
@@ -50,6 +52,13 @@ class DjangoConnection(InsideConnection):
         """Run a command or query in the thread of `sync_to_async`."""
         asking: Coroutine[Any, Any, Any] = sync_to_async(self.ask)(asked, wait_s=wait_s)
         return asking
+
+    def submit(self, ticket: Ticket) -> None:
+        """The same for a command whose reply a coroutine waits for."""
+        if ticket.loop is None:
+            super().submit(ticket)
+        else:
+            asyncio.run_coroutine_threadsafe(sync_to_async(super().submit)(ticket), ticket.loop)
 
 
 class LoopInTests(LoopThread):

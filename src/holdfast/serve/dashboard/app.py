@@ -105,7 +105,8 @@ class Dashboard:
         store: str = "",
         key: bytes | None = None,
         is_tls: bool = False,
-        sign_in: bool = True,
+        admit: Callable[[Request], Grant] | None = None,
+        is_live: bool = True,
         trials: HandlerTrials | None = None,
     ) -> None:
         self._exchange, self._store, self._is_tls, self._trials = exchange, store, is_tls, trials
@@ -113,8 +114,10 @@ class Dashboard:
         self._budget = ActionBudget()
         self._tenants = TenantNames(exchange.asking)
         self._live = LivePages(exchange, self._readmit)
-        # Without it every client may do everything: an application around it checks who they are.
-        self._sign_in = sign_in
+        # What an application around it lets its clients do; None: they sign in with a token.
+        self._admit_client = admit
+        # Whether pages listen for changes, over connections that stay open.
+        self._is_live = is_live
 
     def add_to(self, router: Router) -> None:
         """Have a router answer the paths of the dashboard."""
@@ -124,7 +127,8 @@ class Dashboard:
             router.add("POST", path, self._done(act, Scope.MANAGE, FORM_PAGES.get(path)))
         for path, act in HANDLER_ACTIONS.items():
             router.add("POST", path, self._done(act, Scope.HANDLERS, FORM_PAGES.get(path)))
-        router.add("GET", "/live", self._shown(self._live.stream))
+        if self._is_live:
+            router.add("GET", "/live", self._shown(self._live.stream))
         router.add("GET", "/sign-in", self._sign_in_page)
         router.add("POST", "/sign-in", self._open_session)
         router.add("POST", "/sign-out", self._close_session)
@@ -134,8 +138,8 @@ class Dashboard:
     # Who asks
 
     async def _admit(self, request: Request) -> tuple[Grant, SignIn | None]:
-        if not self._sign_in:
-            return Grant(), None
+        if self._admit_client is not None:
+            return self._admit_client(request), None
         session = await self._session_of(request)
         if session is None:
             return await self._exchange.admit(request), None
@@ -145,7 +149,7 @@ class Dashboard:
 
     async def _readmit(self, request: Request) -> None:
         """Raise `Unauthenticated` if the token was revoked, or has expired, since the client was admitted."""
-        if not self._sign_in:
+        if self._admit_client is not None:
             return
         session = await self._session_of(request)
         await (self._exchange.readmit(request) if session is None else self._grant_of(session))
@@ -239,7 +243,7 @@ class Dashboard:
             made = await answer(view)
             if isinstance(made, Response):
                 return made
-            made = _with_notice(view, made)
+            made = _with_notice(view, made if self._is_live else replace(made, live=None))
             if answer not in WITHOUT_STORE and not await tenants.is_known(view):
                 made = replace(made, body=join(tenants.unknown(view), made.body))
             return render(view, made)
@@ -434,14 +438,28 @@ async def _static(request: Request) -> Response:
     return Response(raw, 200, headers, TYPES[suffix])
 
 
-def dashboard(queue: BaseQueue, *, sign_in: bool = True) -> Router:
+def dashboard(
+    queue: BaseQueue,
+    *,
+    sign_in: bool = True,
+    admit: Callable[[Request], Grant] | None = None,
+    key: bytes | None = None,
+    is_live: bool = True,
+) -> Router:
     """The dashboard of a queue's store as an ASGI application, to be mounted in another one.
 
-    Clients sign in with a token. Without `sign_in` each client may do everything, so the application around
-    it must check who they are.
+    Clients sign in with a token. Without `sign_in` each client may do everything, or what `admit` returns for
+    its request, so the application around it must check who they are. Processes with the same `key` take each
+    other's forms. Without `is_live` no connection stays open, and pages do not change by themselves.
     """
+    if admit is None and not sign_in:
+        admit = _admit_all
     guard = Guard(queue.connection, always=True)
     exchange = Exchange(queue.connection, guard, loopback=False, max_body_bytes=HTTP_BODY_BYTES)
     router = Router()
-    Dashboard(exchange, sign_in=sign_in).add_to(router)
+    Dashboard(exchange, admit=admit, key=key, is_live=is_live).add_to(router)
     return router
+
+
+def _admit_all(_: Request) -> Grant:
+    return Grant()
