@@ -104,6 +104,12 @@ class Holding:
         """Whether the handler should stop, as far as is known here: cancelled, or the claim is lost."""
         return self._lease.stopped
 
+    def fate_of(self, error: BaseException) -> str:
+        """What an exception of the handler does to the job: "retry", "failed" or "cancelled"."""
+        answer = self._done(None, error, None).asked
+        assert isinstance(answer, c.Answer)
+        return joblog.event_of(self.record, answer)
+
     def log(self, text: str) -> None:
         """Append to the job's log; sent within half a second, and with the answer."""
         if self._logbook is None:
