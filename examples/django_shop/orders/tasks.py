@@ -1,6 +1,7 @@
 """What workers do. Django imports `tasks.py` of each application when it starts."""
 
 from django.core.mail import send_mail
+from django.core.management import call_command
 from django.utils import timezone
 
 from holdfast.contrib.django import queue
@@ -16,3 +17,9 @@ def send_receipt(order_id: int) -> str:
         order.receipt_sent_at = timezone.now()
         order.save(update_fields=["receipt_sent_at"])
     return order.email
+
+
+@queue.task(cron="30 3 * * *", tz="Europe/Berlin")
+def clear_sessions() -> None:
+    """Remove the sessions that have expired, each night."""
+    call_command("clearsessions")

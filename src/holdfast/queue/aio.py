@@ -161,7 +161,8 @@ class AsyncQueue(BaseQueue):
 
     async def _add_one(self, new: c.NewJob, connection: Any = None) -> AsyncHandle[Any]:
         """Add a job whose options and data were checked."""
-        if self.hooks is not None or (tracing.API in sys.modules and tracing.current_traceparent()):
+        hooks = self.hooks
+        if (hooks and hooks.around_add) or (tracing.API in sys.modules and tracing.current_traceparent()):
             return (await self._add_each([new], connection))[0]
         store, command = self.session.connection, c.Add(jobs=(new,))
         if connection is None:
@@ -184,7 +185,8 @@ class AsyncQueue(BaseQueue):
     async def _send_add(
         self, ask: QueueRequest[list[int]], send: Callable[[QueueRequest[list[int]]], Awaitable[list[int]]]
     ) -> list[int]:
-        return await send(ask) if self.hooks is None else await self.hooks.add_async(ask, send)
+        hooks = self.hooks
+        return await hooks.add_async(ask, send) if hooks and hooks.around_add else await send(ask)
 
     async def next(
         self,

@@ -165,7 +165,8 @@ class Queue(BaseQueue):
 
     def _add_one(self, new: c.NewJob, connection: Any = None) -> Handle[Any]:
         """Add a job whose options and data were checked."""
-        if self.hooks is not None or (tracing.API in sys.modules and tracing.current_traceparent()):
+        hooks = self.hooks
+        if (hooks and hooks.around_add) or (tracing.API in sys.modules and tracing.current_traceparent()):
             return self._add_each([new], connection)[0]
         ours, command = self.session.connection, c.Add(jobs=(new,))
         ids = ours.ask(command) if connection is None else ours.ask_in(connection, command)
@@ -183,7 +184,8 @@ class Queue(BaseQueue):
     def _send_add(
         self, ask: QueueRequest[list[int]], send: Callable[[QueueRequest[list[int]]], list[int]]
     ) -> list[int]:
-        return send(ask) if self.hooks is None else self.hooks.add(ask, send)
+        hooks = self.hooks
+        return hooks.add(ask, send) if hooks and hooks.around_add else send(ask)
 
     def next(
         self,
