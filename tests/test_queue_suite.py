@@ -18,9 +18,9 @@ from tests.stores import ONE_OF_EACH, STORES, here_and_in_proof, opener
 # The first two of them: memory, and SQLite.
 IN_FULL = ONE_OF_EACH[:2]
 # Files of the suite with conflicts and notifications, in which stores differ: also shards of two kinds.
-ON_EVERY_STORE = {"races", "waiting"}
+ON_EVERY_STORE = {"functions", "races", "waiting"}
 # And those that depend on order, locks, bounds and shards, for `make proof`.
-IN_PROOF = {"basics", "claims", "families", "handlers", "history", "limits", "numbers"}
+IN_PROOF = {"basics", "claims", "durable", "families", "handlers", "history", "limits", "numbers"}
 IN_PROOF |= {"tenants", "unique", "workers"}
 
 

@@ -5,7 +5,7 @@ unused, which is an error too.
 """
 
 from datetime import datetime
-from typing import Any, assert_type
+from typing import TYPE_CHECKING, Any, assert_type
 
 import holdfast
 from holdfast import (
@@ -23,6 +23,7 @@ from holdfast import (
     Task,
 )
 from holdfast.core.commands import NewJob
+from holdfast.core.errors import ChildFailed
 from holdfast.indexed import (
     Appended,
     Consumer,
@@ -36,6 +37,9 @@ from holdfast.indexed import (
     stage,
 )
 from holdfast.queue.aio_task import AsyncHandle
+
+if TYPE_CHECKING:
+    from holdfast.queue.options import PreparedCall
 
 queue = holdfast.connect("jobs.db")
 assert_type(queue, Queue)
@@ -119,7 +123,9 @@ def tasks() -> None:
     assert_type(resize.add(path="a", width=1), Handle[bytes])
     assert_type(resize.add("a", 1).result(wait="10s"), bytes)
     assert_type(resize.using(delay="30s", priority=900).add("a", 1), Handle[bytes])
-    assert_type(resize.call("a"), NewJob)
+    assert_type(resize.call("a"), PreparedCall[bytes])
+    prepared: NewJob = resize.call("a")
+    queue.add_many([prepared])
     assert_type(resize.add_many([("a", 1), {"path": "b"}]), list[Handle[bytes]])
     assert_type(fetch.add("a", deep=True).result(), dict[str, int])
 
@@ -151,6 +157,28 @@ def options_that_are_none(priority: int | None, then: Task[[bytes], None] | None
     """They count as not given."""
     resize.using(priority=priority, then=then, delay=None)
     queue.add("resize", priority=priority, domain=None)
+
+
+def functions_that_go_on(ctx: Context, own: AsyncContext) -> None:
+    """What is called has the type that its task returns, and a signal the one that is asked for."""
+    assert_type(ctx.call(resize, "a", width=1), bytes)
+    assert_type(ctx.call(told_on_a_loop, "a"), int)
+    assert_type(ctx.call(resize.call("a")), bytes)
+    assert_type(ctx.call(told_on_a_loop.using(delay=1).call("a")), int)
+    assert_type(ctx.gather(*[resize.call(path) for path in "ab"]), list[bytes])
+    assert_type(ctx.gather(told_on_a_loop.call("a")), list[int])
+    assert_type(ctx.gather(resize.call("a"), return_exceptions=True), list[bytes | ChildFailed])
+    assert_type(ctx.wait_for("go", type=Schedule), Schedule)
+    assert_type(ctx.wait_for("go", type=Schedule, timeout="1h", default=None), Schedule | None)
+    ctx.call(resize, 7)  # type: ignore[call-overload]
+
+    async def on_a_loop() -> None:
+        assert_type(await own.call(resize, "a"), bytes)
+        assert_type(await own.call(told_on_a_loop, "a"), int)
+        assert_type(await own.gather(*[told_on_a_loop.call(path) for path in "ab"]), list[int])
+        assert_type(await own.wait_for("go", type=Schedule), Schedule)
+        assert_type(await own.version("v2"), bool)
+        await own.sleep("3 days")
 
 
 def accepted_jobs_and_tasks(handle: Handle[int], job: Job, claimed: ClaimedJob, ctx: Context) -> None:

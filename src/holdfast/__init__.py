@@ -4,9 +4,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from .core.commands import Suspension
     from .core.errors import (
         Backwards,
         BadInput,
+        ChildFailed,
         Closed,
         Contended,
         Forbidden,
@@ -35,11 +37,12 @@ if TYPE_CHECKING:
     from .core.schedule import Schedule
     from .queue.aio import AsyncClaimedJob, AsyncQueue
     from .queue.aio_task import AsyncHandle
-    from .queue.answers import Failed, FailedJob, Retry, SoftTimeout
+    from .queue.answers import Failed, FailedJob, Retry, SoftTimeout, Suspended
     from .queue.connect import connect, connect_async
     from .queue.context import AsyncContext, Context
     from .queue.hooks import INJECTED
     from .queue.queue import ClaimedJob, Queue
+    from .queue.replay import StepFailed
     from .queue.running import JobLogFilter, current_job_id
     from .queue.task import Handle, Task
     from .work.worker import work, work_async
@@ -55,6 +58,7 @@ __all__ = [
     "Backoff",
     "Backwards",
     "BadInput",
+    "ChildFailed",
     "ClaimedJob",
     "Closed",
     "Contended",
@@ -80,10 +84,13 @@ __all__ = [
     "SchemaMismatch",
     "SoftTimeout",
     "State",
+    "StepFailed",
     "StoreCorrupt",
     "StoreError",
     "StoreFull",
     "StoreMissing",
+    "Suspended",
+    "Suspension",
     "Task",
     "Timeout",
     "TooLarge",
@@ -121,6 +128,9 @@ _PLACES = {
     "Schedule": "core.schedule",
     "SoftTimeout": "queue.answers",
     "State": "core.job",
+    "StepFailed": "queue.replay",
+    "Suspended": "queue.answers",
+    "Suspension": "core.commands",
     "Task": "queue.task",
     "connect": "queue.connect",
     "connect_async": "queue.connect",

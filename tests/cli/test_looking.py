@@ -326,6 +326,6 @@ def test_a_job_is_shown_with_its_steps_and_its_log(shell):
     assert "… 10 lines before" in shown
     assert "line 9\n" not in shown
     assert "line 59\n" in shown
-    assert record["steps"] == {"paid": {"receipt": 7}}
+    assert [(step["name"], step["result"]) for step in record["steps"]] == [("paid", {"receipt": 7})]
     assert [line["text"] for line in record["log"]] == [f"line {n}" for n in range(60)]
     assert (record["steps_done"], record["log_lines"]) == (1, 60)

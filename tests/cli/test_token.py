@@ -32,7 +32,7 @@ def test_a_token_is_for_one_tenant_unless_all_are_meant(shell):
     everybody = shell.ok("token", "create", "everybody", "--all-tenants", "--json").record
 
     assert (one["tenant"], everybody["tenant"]) == ("", None)
-    assert one["scopes"] == ["add", "work", "read", "manage", "handlers", "data"]
+    assert one["scopes"] == ["add", "work", "read", "manage", "handlers", "data", "signal"]
     assert one["secret"].startswith("hf_one_")
     shell.refused("token", "create", "x", "--tenant", "a", "--all-tenants", code=2)
     shell.refused("token", "create", "a_b", code=2)

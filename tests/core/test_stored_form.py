@@ -185,7 +185,9 @@ def test_small_records_are_written_in_these_forms():
             Unique(tenant="n", task="t", key=b"k", job_id=1, until_ms=2),
             Sysid(token="x", until_ms=1, ids_until_ms=2),
             Kept(schedule=Schedule(name="s", cron="0 0 * * *"), job=NewJob(task="t"), raw=b"r"),
-            StepResult(name="s", result="[1]", total=4),
+            StepResult(
+                kind="call", name="s", result="[1]", at=4, claim=5, took_ms=6, until=7, ended=8, jobs=(9,)
+            ),
             JobLog(lines=(LogLine(at=1, claim=2, text="l"),), cut=3),
         )
     ]
@@ -197,7 +199,7 @@ def test_small_records_are_written_in_these_forms():
         '{"tenant":"n","task":"t","key":"aw==","job_id":1,"until_ms":2}',
         '{"token":"x","until_ms":1,"ids_until_ms":2}',
         '{"schedule":{"name":"s","cron":"0 0 * * *"},"job":{"task":"t"},"raw":"cg=="}',
-        '{"name":"s","result":"[1]","total":4}',
+        '{"kind":"call","name":"s","result":"[1]","at":4,"claim":5,"took_ms":6,"until":7,"ended":8,"jobs":[9]}',
         '{"lines":[{"at":1,"claim":2,"text":"l"}],"cut":3}',
     ]
     assert name_of("n", b"d", None) == '["n","ZA==",null]'

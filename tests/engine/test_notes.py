@@ -40,8 +40,7 @@ def log(rig: Rig, job: Job, *lines: str) -> Job:
 
 def steps_of(rig: Rig, job: Job) -> dict[str, str]:
     """What is kept of a job's steps."""
-    found: dict[str, str] = rig.engine.query(GetSteps(job_id=job.id))
-    return found
+    return {entry.name: entry.result for entry in rig.engine.query(GetSteps(job_id=job.id))}
 
 
 def log_of(rig: Rig, job: Job) -> JobLog:

@@ -68,6 +68,7 @@ class Filled:
             q.GetJob(job_id=self.held_id, as_claimed=True),
             q.GetData(job_id=self.held_id),
             q.GetSteps(job_id=parent_id),
+            q.LoadEnded(job_ids=(parent_id, child_id)),
             q.GetLog(job_id=parent_id),
             q.Explain(job_id=self.held_id),
             q.LoadJobs(job_ids=(child_id,), data=True, holder_of=self.unique),
@@ -129,7 +130,7 @@ def test_every_query_and_its_reply_can_go_to_another_process(filled):
         if not reply:
             empty.add(type(query))
     assert {type(query) for query in filled.queries()} == EVERY
-    assert empty == {q.CheckCounts}
+    assert empty == {q.CheckCounts, q.LoadEnded}
 
 
 def test_what_is_replied(filled):

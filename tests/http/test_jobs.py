@@ -29,7 +29,7 @@ def test_a_job_is_added_claimed_and_finished(client):
     client.ok("POST", f"/v1/jobs/{job_id}/log", hold | {"lines": ["a line"]})
     client.ok("POST", f"/v1/jobs/{job_id}/steps", hold | {"name": "first", "result": {"size": [1, 2.50]}})
     client.ok("POST", f"/v1/jobs/{job_id}/extend", hold | {"lease_ms": 90_000})
-    assert client.ok("GET", f"/v1/jobs/{job_id}/steps")["steps"] == {"first": {"size": [1, 2.5]}}
+    assert client.ok("GET", f"/v1/jobs/{job_id}/steps")["steps"][0]["result"] == {"size": [1, 2.5]}
     done = client.ok("POST", f"/v1/jobs/{job_id}/answer", hold | {"result": {"width": 200}})
 
     assert done["state"] == "FINISHED"

@@ -23,12 +23,14 @@ from holdfast.core.kinds import (
     LIMIT,
     PATTERNS,
     PAUSE,
+    SIGNALS,
     STEPS,
     name_of,
 )
 from holdfast.core.limits import Domain, DomainKey, Limit, TaskLoad, find_pattern
-from holdfast.core.notes import JobLog
-from holdfast.engine.batch.notes import step_name
+from holdfast.core.notes import JobLog, StepResult
+from holdfast.core.rules import waits_for_signal
+from holdfast.engine.batch.notes import signals_of, step_name
 from holdfast.engine.commands.handlers import HandlerHead
 from holdfast.engine.records import read_limit, read_patterns
 from holdfast.store.contract import CountKey
@@ -58,8 +60,13 @@ def a_parent_knows_its_children(view: View) -> Complaints:
 
 
 def who_is_paused_waits_for_somebody(view: View) -> Complaints:
-    """A parent for a child that has not ended (or failed, where it says so), a child for its parent's run."""
+    """A function for a signal; a parent for a child; a child for its parent's run.
+
+    A parent waits for a child that has not ended, or failed, where it says so.
+    """
     for job in view.at(Place.PAUSED):
+        if waits_for_signal(job):
+            continue
         if waits_for_parent(job):
             parent = view.live.get(job.parent_id)
             if parent is None or (parent.place == Place.PAUSED and not _goes_on(view, "release", parent.id)):
@@ -185,8 +192,10 @@ def steps_and_logs_go_with_their_jobs(view: View) -> Complaints:
     told = set()
     for job in (view.live | view.archived).values():
         told |= {(STEPS, step_name(job, number + 1)) for number in range(job.steps)}
-        if job.steps and job.place == Place.DONE and job.ended != State.FAILED:
-            yield f"job {job.id} is {job.state} and has {job.steps} steps"
+        told |= {(SIGNALS, name) for name in signals_of(job)}
+        left = (job.steps, job.step_bytes, job.open_call, job.signals)
+        if any(left) and job.place == Place.DONE and job.ended != State.FAILED:
+            yield f"job {job.id} is {job.state} and has {left}"
         if job.log_lines:
             told.add((JOB_LOG, str(job.id)))
             log = msgspec.json.decode(view.records.get((JOB_LOG, str(job.id)), b"{}"), type=JobLog)
@@ -195,6 +204,18 @@ def steps_and_logs_go_with_their_jobs(view: View) -> Complaints:
                 yield f"job {job.id} has {job.log_lines} lines; kept {len(log.lines)}, cut {log.cut}"
     if told != view.notes.keys():
         yield f"jobs tell of {sorted(told)}, and there are {sorted(view.notes)}"
+
+
+def functions_wait_for_what_is_recorded(view: View) -> Complaints:
+    """What a suspended job waits for is an entry of its steps that is not over."""
+    for job in (view.live | view.archived).values():
+        wait = job.waits_for
+        if wait is None or job.place == Place.RUNNING:
+            continue
+        raw = view.notes.get((STEPS, step_name(job, wait.step)))
+        entry = raw and msgspec.json.decode(raw, type=StepResult)
+        if job.place == Place.DONE or (job.steps and (not entry or entry.kind != wait.kind or entry.ended)):
+            yield f"job {job.id} is {job.state} and waits for {wait}, which is {entry}"
 
 
 def handlers_have_their_versions(view: View) -> Complaints:
@@ -228,6 +249,7 @@ CHECKS: tuple[Callable[[View], Complaints], ...] = (
     ended_jobs_leave,
     bodies_go_with_their_jobs,
     steps_and_logs_go_with_their_jobs,
+    functions_wait_for_what_is_recorded,
     handlers_have_their_versions,
 )
 

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from holdfast.core import commands as c
 from holdfast.core import handler as h
-from holdfast.core.bounds import DAY_MS, HOUR_MS, LOG_BYTES, LOG_LINE_BYTES, MINUTE_MS, STEP_BYTES
+from holdfast.core.bounds import DAY_MS, HOUR_MS, LOG_BYTES, LOG_LINE_BYTES, MINUTE_MS
 from holdfast.core.job import Backoff, Code, Place, Record, State
 from holdfast.core.limits import Limit
 from holdfast.core.managing import RunSchedule, SetRetention, StopWorker
@@ -115,8 +115,7 @@ _BODIES = (_EMPTY, '{"n":1}', '{"n":null,"m":{"é":2}}', "[1]", b"", b"\x00\xff{
 _PRIORITIES = (0, 501, 1000)
 _REPEATS = ("FINISHED, +1 HOUR", "scheduled, +1 MINUTE", "STARTED, +5 SECONDS", "HOURLY", "FINISHED, -1 DAY")
 _ENDLESS = ("SCHEDULED, +999 YEARS",)
-# Two of these are more than is kept.
-_LONG = '"' + "x" * (STEP_BYTES // 2) + '"'
+_LONG = '"' + "x" * 10_000 + '"'
 _LINES = (("one", "zwei"), ("x" * LOG_LINE_BYTES,) * (LOG_BYTES // LOG_LINE_BYTES), ("",) * 700)
 _HOLD = c.Hold(job_id=0, owner=0)
 
@@ -199,6 +198,43 @@ answers = _plans(
     + _each(task=TASKS[:1], priority=_PRIORITIES),
     hold=_HOLD,
 )
+_CALLED: list[tuple[c.NewJob, ...]] = [
+    (c.NewJob(task="a"),),
+    (c.NewJob(task="a"), c.NewJob(task="b", delay_ms=1_000, max_attempts=1)),
+    (c.NewJob(task="b", unique=b"k", unique_for_ms=1_000), c.NewJob(task="b", unique=b"k")),
+    (c.NewJob(task="a", domain=b"x", expires_in_ms=100, wait_for_failed=True),),
+]
+_NEW_STEPS = ((c.NewStep(kind="error", name="a", result="{}"), c.NewStep(kind="version", name="v")),)
+suspensions = st.builds(
+    lambda options, after, data, pick, twist: Plan(
+        command=c.Answer(
+            hold=_HOLD,
+            code=Code.SUSPEND,
+            suspend=c.Suspension(**(options | after)),
+            lines=("going",),
+            data=data,
+        ),
+        pick=pick,
+        twist=twist,
+    ),
+    st.sampled_from(
+        [
+            *({"kind": "sleep"} | one for one in _each(delay_ms=(1, MINUTE_MS), until=_MOMENTS, step=(1, 2))),
+            *({"kind": "signal", "name": name} for name in ("x", "y")),
+            *({"kind": "signal", "name": "x"} | one for one in _each(delay_ms=(1_000,), step=(1, 2, 3))),
+            *({"kind": "call"} | one for one in _each(jobs=_CALLED, step=(1, 2, 3))),
+            {"kind": "restart"},
+        ]
+    ),
+    _some(1, _each(steps=_NEW_STEPS)),
+    st.sampled_from((None, None, None, '{"n":3}')),
+    _picks,
+    st.integers(0, 9),
+)
+signals = _plans(
+    c.SendSignal, 2, _each(name=("x", "y"), data=("1", _LONG), key=("k", "l")), job_id=0, name="x"
+)
+_STEPPED = _each(name=("b",), result=("[1]", _LONG), before=_NEW_STEPS, number=(1, 2, 3))
 held_verbs = _often(
     (
         1,
@@ -211,7 +247,7 @@ held_verbs = _often(
     ),
     (1, _plans(c.Extend, 1, _each(lease_ms=(10, MINUTE_MS), ran_ms=(0, 700)), hold=_HOLD, lease_ms=1_000)),
     (1, _plans(c.Report, 1, _each(fraction=(0.0, 1.0), note=("half",)), hold=_HOLD, fraction=0.5)),
-    (1, _plans(c.Step, 2, _each(name=("b",), result=("[1]", _LONG)), hold=_HOLD, name="a", result="1")),
+    (2, _plans(c.Step, 2, _STEPPED, hold=_HOLD, name="a", result="1")),
     (1, _plans(c.WriteLog, 1, _each(lines=_LINES), hold=_HOLD, lines=("begun",))),
 )
 _UPDATES = _each(data=_BODIES, priority=_PRIORITIES, run_at=_MOMENTS, task=TASKS)
@@ -325,7 +361,9 @@ _anything = _often(
     (5, new_jobs),
     (6, claims),
     (8, answers),
-    (4, held_verbs),
+    (5, held_verbs),
+    (3, suspensions),
+    (3, signals),
     (5, operators),
     (3, governing),
     (2, schedules),

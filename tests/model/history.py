@@ -3,15 +3,18 @@
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+import msgspec
 from msgspec.structs import replace
 
 from holdfast.core import commands as c
 from holdfast.core.errors import HoldfastError, LeaseLost, NotFound
 from holdfast.core.job import Job, Place
-from holdfast.core.kinds import PAUSE, SCHEDULE, SETTING
+from holdfast.core.kinds import PAUSE, SCHEDULE, SETTING, SIGNAL_KEY, STEPS, name_of
 from holdfast.core.limits import Domain, DomainKey, Limit
 from holdfast.core.managing import RunSchedule, SetRetention
+from holdfast.core.notes import StepResult
 from holdfast.engine import upkeep
+from holdfast.engine.batch.notes import step_name
 from holdfast.engine.commands.governing import RETENTION
 from holdfast.engine.commands.schedules import Kept, read_kept
 from holdfast.engine.records import read_pause
@@ -221,6 +224,8 @@ def nobody_is_resumed_too_early(step: Step, _history: History) -> Complaints:
     """
     requeued = {command.job_id for command in step.asked(c.Requeue)}
     requeued |= {command.hold.job_id for command in step.asked(c.Answer) if command.hold.claim is None}
+    # A function that waits for a signal does not wait for its children.
+    requeued |= {command.job_id for command in step.asked(c.SendSignal)}
     # One whose last child ended is resumed, also where that child is put back right after it.
     requeued |= {child.parent_id for id in requeued if (child := step.after.live.get(id))}
     for job in step.before.at(Place.PAUSED):
@@ -228,6 +233,32 @@ def nobody_is_resumed_too_early(step: Step, _history: History) -> Complaints:
         waits = after.place in (Place.PAUSED, Place.DONE) or job.id in requeued
         if after.children.pending and not waits:
             yield f"parent {job.id} is {after.state} with {after.children}"
+
+
+def signals_arrive_once(step: Step, _history: History) -> Complaints:
+    """A signal that was sent is kept, or is what a wait has got; unless its job ends or begins again."""
+    if step.only is None:
+        return
+    command, reply = step.only
+    for job_id, job in step.after.live.items():
+        old = step.before.live.get(job_id)
+        if old is None or job.place == Place.DONE or job.steps < old.steps:
+            continue
+        is_sent = False
+        if isinstance(command, c.SendSignal) and command.job_id == job_id and reply is None:
+            key = (SIGNAL_KEY, name_of(str(job_id), command.name, command.key))
+            is_sent = not command.key or step.before.records.get(key) != step.after.records.get(key)
+        before, after = _signals(step.before, old), _signals(step.after, job)
+        if after != before + is_sent:
+            yield f"job {job_id} has {after} signals, and had {before}, before {command}"
+
+
+def _signals(view: View, job: Job) -> int:
+    """How many signals wait for a job, or are what its waits have got."""
+    rows = [view.notes.get((STEPS, step_name(job, number + 1)), b"{}") for number in range(job.steps)]
+    entries = [msgspec.json.decode(raw, type=StepResult) for raw in rows]
+    got = sum(entry.kind == "signal" and bool(entry.ended) for entry in entries)
+    return got + sum(box.next - box.first for box in job.signals)
 
 
 def a_firing_adds_a_job(step: Step, _history: History) -> Complaints:
@@ -324,6 +355,7 @@ STEP_CHECKS: tuple[StepCheck, ...] = (
     what_is_due_is_so_after_upkeep,
     children_wait_for_their_parent,
     nobody_is_resumed_too_early,
+    signals_arrive_once,
     a_firing_adds_a_job,
     replies_are_as_stored,
     replies_were_stored,

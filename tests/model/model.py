@@ -28,6 +28,7 @@ from holdfast.core.errors import BadInput, HoldfastError
 from holdfast.core.job import Code, Job, Place, State
 from holdfast.core.kinds import CHORE, LIMIT, PATTERNS, PAUSE, SCHEDULE, name_of
 from holdfast.core.limits import Limit
+from holdfast.core.rules import waits_for_signal
 from holdfast.engine.commands.schedules import read_kept
 from holdfast.engine.done import Done
 from holdfast.engine.engine import Engine
@@ -259,7 +260,7 @@ class Model(RuleBasedStateMachine):
     def _is_explained(self, job: Job) -> bool:
         """Whether a job waits for an operator: for a FAILED child or parent, or for a child that does so."""
         parent = self.view.live.get(job.parent_id)
-        if job.place != Place.PAUSED or job.children.failed:
+        if job.place != Place.PAUSED or job.children.failed or waits_for_signal(job):
             return job.place == Place.PAUSED
         if not job.children.pending:
             return parent is not None and parent.ended == State.FAILED

@@ -28,6 +28,8 @@ KINDS = (
     kinds.CHORE,
     kinds.FLOOR,
     kinds.STEPS,
+    kinds.SIGNALS,
+    kinds.SIGNAL_KEY,
     kinds.JOB_LOG,
     kinds.HANDLER,
     kinds.HANDLER_VERSION,
@@ -59,7 +61,8 @@ class View(Record, frozen=True, kw_only=True):
     @property
     def notes(self) -> dict[tuple[str, str], bytes]:
         """The steps and logs of all jobs."""
-        return {key: raw for key, raw in self.records.items() if key[0] in (kinds.STEPS, kinds.JOB_LOG)}
+        owned = (kinds.STEPS, kinds.SIGNALS, kinds.JOB_LOG)
+        return {key: raw for key, raw in self.records.items() if key[0] in owned}
 
     def family(self) -> dict[int, list[Job]]:
         """The live children of each parent, which itself may be gone."""

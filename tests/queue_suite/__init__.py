@@ -23,9 +23,11 @@ from .basics import *  # noqa: F403
 from .claims import *  # noqa: F403
 from .contexts import *  # noqa: F403
 from .defaults import *  # noqa: F403
+from .durable import *  # noqa: F403
 from .families import *  # noqa: F403
 from .fixtures import *  # noqa: F403
 from .following import *  # noqa: F403
+from .functions import *  # noqa: F403
 from .handlers import *  # noqa: F403
 from .handling import *  # noqa: F403
 from .history import *  # noqa: F403

@@ -14,7 +14,7 @@ FORKED = "the server is in the same process here; test_forks.py has it in one of
 # servers on one store notify each other.
 BEFORE_POSTGRES = {"waiting"}
 # Files in which gRPC differs from a store in the same process: common verbs, asyncio, and what waits.
-OVER_GRPC = {"aio", "basics", "waiting"}
+OVER_GRPC = {"aio", "basics", "durable", "functions", "waiting"}
 # What of the suite cannot hold over gRPC, and why; test_door.py and test_access.py have the other side of it.
 LEFT_OUT = {
     "test_no_id_is_wasted_when_the_right_to_make_ids_is_renewed": "a client takes ids by the dozen",

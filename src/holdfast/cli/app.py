@@ -31,7 +31,20 @@ _OWN = (
 FILES = {name: name for name in _OWN} | dict.fromkeys(_TOOLS, "tools") | {"dashboard": "serve"}
 # All of them in the order of the help text; others of that table come last.
 COMMANDS = (
-    *("add", "jobs", "show", "why", "counts", "update", "cancel", "requeue", "delete", "purge", "retention"),
+    *(
+        "add",
+        "jobs",
+        "show",
+        "why",
+        "counts",
+        "update",
+        "cancel",
+        "requeue",
+        "signal",
+        "delete",
+        "purge",
+        "retention",
+    ),
     *("pause", "resume", "limit", "limits", "schedule", "schedules", "consumers", "handler", "worker"),
     *(
         "sync",

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from ..core.indexed import Mark
     from ..core.job import Job, Outcome
     from ..core.limits import Limit
-    from ..core.notes import LogLine
+    from ..core.notes import LogLine, StepResult
     from ..core.queries import Paused
     from ..core.schedule import Schedule
     from ..core.token import Token
@@ -111,6 +111,22 @@ def _times(job: "Job") -> dict[str, str | None]:
 def line_record(line: "LogLine") -> dict[str, Any]:
     """A line of a job's log."""
     return {"at": moment(line.at), "claim": line.claim, "text": line.text}
+
+
+def step_record(step: "StepResult") -> dict[str, Any]:
+    """What a job has done, or waits for."""
+    return {
+        "number": step.number,
+        "kind": step.kind,
+        "name": step.name or None,
+        "result": json.loads(step.result) if step.result else None,
+        "at": moment(step.at),
+        "claim": step.claim or None,
+        "took_ms": step.took_ms or None,
+        "until": moment(step.until),
+        "ended": moment(step.ended),
+        "jobs": [str(job_id) for job_id in step.jobs] or None,
+    }
 
 
 def outcome_record(end: "Outcome") -> dict[str, Any]:

@@ -61,6 +61,27 @@ def _why(queue: "Queue", *, job_id: int) -> Printout:
     return Printout({"id": str(job_id), "why": text}, text)
 
 
+@verb_command(
+    "signal",
+    params=(click.Argument(["words"], nargs=-1, metavar="[DATA]"), ARG),
+    without=("data",),
+    helps={"key": "Of several signals with one key within a day only the first is sent."},
+)
+def _signal(
+    queue: "Queue", *, job_id: int, name: str, words: tuple[str, ...], args: tuple[str, ...], key: str | None
+) -> Printout:
+    """Send a signal to a job that waits for it, now or later.
+
+    DATA is JSON; "-" reads it from standard input. Without DATA and --arg it is null.
+    """
+    from ..core.commands import SendSignal
+
+    body = data_of(words, args) if words or args else "null"
+    tenant = queue.tenant or None
+    queue.connection.ask(SendSignal(job_id=job_id, name=name, data=body, key=key or "", tenant=tenant))
+    return Printout({"id": str(job_id), "signal": name}, f"sent the signal {name} to job {job_id}")
+
+
 @verb_command("counts", without=("merged", "task"), may_create=True)
 def _counts(queue: "Queue") -> Printout:
     """Count jobs by task and state, including archived jobs."""
@@ -478,7 +499,7 @@ def _consumers(queue: "Queue") -> Any:
 
 # Tokens
 
-SCOPES = ("add", "work", "read", "manage", "handlers", "data")
+SCOPES = ("add", "work", "read", "manage", "handlers", "data", "signal")
 
 
 _TOKEN: tuple[click.Parameter, ...] = (

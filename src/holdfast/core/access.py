@@ -118,7 +118,10 @@ def _screen_handler(grant: Grant, asked: h.SetHandler) -> h.SetHandler:
     return asked
 
 
-def _screen_answer(_grant: Grant, asked: c.Answer) -> c.Answer:
+def _screen_answer(grant: Grant, asked: c.Answer) -> c.Answer:
+    if asked.suspend is not None and asked.suspend.jobs:
+        # The jobs that a job calls are new ones.
+        _check_scopes(grant, c.Add, ADD)
     return asked if asked.held is None else replace(asked, held=None)
 
 
@@ -137,7 +140,8 @@ def _screen_data(grant: Grant, asked: Any) -> Any:
 
 
 _SCREENS: dict[type, Callable[[Grant, Any], Any]] = {
-    **dict.fromkeys((q.GetData, q.GetSteps, q.LoadJobs, q.LoadFamilies, SearchJobs, c.Await), _screen_data),
+    **dict.fromkeys((q.GetData, q.GetSteps, q.LoadJobs, q.LoadFamilies, q.LoadEnded), _screen_data),
+    **dict.fromkeys((SearchJobs, c.Await), _screen_data),
     c.Answer: _screen_answer,
     c.AnswerAll: _screen_answers,
     c.Append: _screen_log,
@@ -181,8 +185,15 @@ def _hold(tenant: str, asked: Any) -> Any:
     return replace(asked, hold=_own_hold(tenant, asked.hold))
 
 
+def _answer(tenant: str, asked: c.Answer) -> c.Answer:
+    if asked.suspend is not None and asked.suspend.jobs:
+        jobs = tuple(_new(tenant, new) for new in asked.suspend.jobs)
+        asked = replace(asked, suspend=replace(asked.suspend, jobs=jobs))
+    return _hold(tenant, asked)  # type: ignore[no-any-return]
+
+
 def _holds(tenant: str, asked: c.AnswerAll) -> c.AnswerAll:
-    return replace(asked, answers=tuple(_hold(tenant, one) for one in asked.answers))
+    return replace(asked, answers=tuple(_answer(tenant, one) for one in asked.answers))
 
 
 def _own_hold(tenant: str, hold: c.Hold) -> c.Hold:
@@ -260,7 +271,9 @@ RULES: dict[type, tuple[tuple[Scope, ...], Confine | None]] = {
     TakeSysid: (ADD, None),
     c.Claim: (WORK, _claim),
     c.AnswerAll: (WORK, _holds),
-    **dict.fromkeys((c.Answer, c.Release, c.Extend, c.Report, c.Step, c.WriteLog), (WORK, _hold)),
+    c.Answer: (WORK, _answer),
+    **dict.fromkeys((c.Release, c.Extend, c.Report, c.Step, c.WriteLog), (WORK, _hold)),
+    c.SendSignal: ((Scope.MANAGE, Scope.SIGNAL), _tenant),
     **dict.fromkeys((c.StartProgress, c.MoveProgress, c.TrimLog, c.Dismiss), (WORK, _tenant)),
     c.Enlist: (WORK, _enlist),
     c.Publish: (WORK, _publish),
@@ -280,7 +293,7 @@ RULES: dict[type, tuple[tuple[Scope, ...], Confine | None]] = {
     h.FindHandlers: (WORK, _find_handlers),
     **dict.fromkeys((h.ListHandlers, h.ListHandlerVersions), ((Scope.READ, Scope.HANDLERS), _tenant)),
     c.Await: (READ, _tenant),
-    **dict.fromkeys((q.GetJob, q.GetData, q.GetSteps, q.LoadFamilies), (READ_OR_WORK, _tenant)),
+    **dict.fromkeys((q.GetJob, q.GetData, q.GetSteps, q.LoadFamilies, q.LoadEnded), (READ_OR_WORK, _tenant)),
     q.LoadJobs: (READ_OR_WORK, _load_jobs),
     **dict.fromkeys((q.GetLog, q.Explain, q.ListChildren, q.CountJobs), (READ, _tenant)),
     # It can read all data.

@@ -13,11 +13,10 @@ from .outcome import backoff_ms, outcome
 def answered(job: Job, answer: Answer, *, now_ms: int, rng: Callable[[], float]) -> Job:
     """Return the job after an answer. `rng` returns a number in [0, 1), for the jitter of a backoff."""
     end = outcome(answer, now_ms)
-    # A job whose start was never reported has started by now.
-    started_at = job.started_at or now_ms
-    if answer.ran_ms is not None:
-        started_at = start_of(job, now_ms=now_ms, ran_ms=answer.ran_ms) or now_ms
-    known = {"started_at": started_at, "has_result": job.has_result or answer.result is not None}
+    known = {
+        "started_at": _started_at(job, answer, now_ms),
+        "has_result": job.has_result or answer.result is not None,
+    }
     if answer.code is Code.OK:
         return rules.finish(job, now_ms=now_ms, end=end, ignore_repeat=answer.ignore_repeat, known=known)
     job = replace(job, **known)
@@ -35,3 +34,15 @@ def answered(job: Job, answer: Answer, *, now_ms: int, rng: Callable[[], float])
         counts=answer.counts,
         ignore_repeat=answer.ignore_repeat,
     )
+
+
+def with_outcome(job: Job, answer: Answer, *, now_ms: int) -> Job:
+    """The job with the outcome of a run that goes on later."""
+    return replace(job, started_at=_started_at(job, answer, now_ms), outcome=outcome(answer, now_ms))
+
+
+def _started_at(job: Job, answer: Answer, now_ms: int) -> int:
+    if answer.ran_ms is None:
+        # A job whose start was never reported has started by now.
+        return job.started_at or now_ms
+    return start_of(job, now_ms=now_ms, ran_ms=answer.ran_ms) or now_ms

@@ -25,10 +25,15 @@ NOTE_BYTES = 1_024
 THEN_BYTES = 64 * 1024
 ERROR_BYTES = 16 * 1024
 # All step results of a job together.
-STEP_BYTES = 1024 * 1024
+STEP_BYTES = 16 * 1024 * 1024
 # A job keeps its last errors.
 ERRORS_KEPT = 5
-STEPS_KEPT = 1_000
+STEPS_KEPT = 10_000
+# One signal; and those that wait for a job: how many, and their bytes. A name is in the job's record.
+SIGNAL_BYTES = 256 * 1024
+SIGNALS_KEPT = 1_000
+SIGNALS_BYTES = 16 * 1024 * 1024
+SIGNAL_NAMES = 100
 LOG_LINES = 1_000
 LOG_LINE_BYTES = 4 * 1024
 # The log of a job is rewritten with each batch of lines, so it must be small; the last lines are kept.

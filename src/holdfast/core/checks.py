@@ -17,9 +17,12 @@ from .commands import (
     Claim,
     Command,
     NewJob,
+    NewStep,
     Report,
     ReserveIds,
+    SendSignal,
     Step,
+    Suspension,
     Update,
     WriteLog,
 )
@@ -29,7 +32,7 @@ from .errors import BadInput, TooLarge
 from .following import FAILED_JOB
 from .glob import check_glob
 from .ids import MAX_ID, SYSIDS
-from .job import Backoff, Body, Unreadable, size_of
+from .job import Backoff, Body, Code, Unreadable, size_of
 from .repeat import check_retry_after, parse_repeat
 from .sysid import TakeSysid
 
@@ -271,17 +274,13 @@ def check_command(command: Command) -> None:
         if (value := getattr(command, field)) is not None:
             check(field, value)
     if isinstance(command, Claim):
-        check_whole("limit", command.limit, 1, bounds.CLAIM_JOBS)
-        if command.picks:
-            _check_picks(command)
-        if command.glob is not None:
-            check_glob(command.glob)
-            if command.picks or command.tenants is not None:
-                # A glob selects tasks by name; picks and tenants name them.
-                raise BadInput("glob", command.glob, needed="absent: a claim has picks or tenants, or a glob")
+        _check_claim(command)
     if isinstance(command, AnswerAll):
         if command.held and len(command.held) != len(command.answers):
             raise BadInput("held", f"{len(command.held)} records", needed=f"{len(command.answers)}, or none")
+        called = sum([len(answer.suspend.jobs) for answer in command.answers if answer.suspend])
+        if called > bounds.BATCH_JOBS:
+            raise TooLarge("jobs", called, needed=f"at most {bounds.BATCH_JOBS:,} in all answers together")
         for answer in command.answers:
             check_command(answer)
     if isinstance(command, Answer):
@@ -293,8 +292,9 @@ def check_command(command: Command) -> None:
     if isinstance(command, Report):
         _check_report(command)
     if isinstance(command, Step):
-        check_name("step", command.name)
-        check_body("result of a step", command.result)
+        _check_steps((*command.before, NewStep(name=command.name, result=command.result)))
+    if isinstance(command, SendSignal):
+        _check_signal(command)
     if isinstance(command, WriteLog | Answer):
         check_lines(command.lines)
     if isinstance(command, Update):
@@ -312,6 +312,57 @@ def _check_answer(answer: Answer) -> None:
         # Not NaN or infinite either: the record of a job could not be read again with these.
         if not 0 <= (value := getattr(answer, field)) < inf:
             raise BadInput(field, value, needed="0 or more")
+    if (answer.code is Code.SUSPEND) != (answer.suspend is not None):
+        raise BadInput(
+            "suspend", "given" if answer.suspend else "absent", needed="with the code suspend only"
+        )
+    if answer.suspend is not None:
+        _check_steps(answer.suspend.steps)
+        _check_suspension(answer.suspend)
+
+
+def _check_steps(steps: tuple[NewStep, ...]) -> None:
+    if len(steps) > bounds.STEPS_KEPT:
+        raise TooLarge("steps", len(steps), needed=f"at most {bounds.STEPS_KEPT:,}")
+    for new in steps:
+        check_name("step", new.name)
+        check_body("result of a step", new.result)
+        check_whole("took_ms", new.took_ms, 0, bounds.MAX_DURATION_MS)
+        if new.kind not in ("step", "error", "version"):
+            raise BadInput("kind", new.kind, needed="step, error or version")
+
+
+def _check_suspension(wait: Suspension) -> None:
+    if wait.delay_ms is not None:
+        _duration("delay_ms", wait.delay_ms)
+    _moment("until", wait.until)
+    check_whole("step", wait.step, 0, bounds.STEPS_KEPT)
+    if wait.kind == "signal":
+        check_name("signal", wait.name)
+    if wait.kind == "sleep" and not wait.step and wait.delay_ms is None and not wait.until:
+        raise BadInput("sleep", "without an end", needed="delay_ms or until")
+    if bool(wait.jobs) != (wait.kind == "call" and not wait.step):
+        raise BadInput("jobs", counted(len(wait.jobs), "job"), needed="at least one in a call, else none")
+    if len(wait.jobs) > bounds.BATCH_JOBS:
+        raise TooLarge("jobs", len(wait.jobs), needed=f"at most {bounds.BATCH_JOBS:,} in a call")
+    for new in wait.jobs:
+        check_new(new)
+        for option in ("id", "parent_id", "strict", "mock", "schedule", "repeat", "retry_after"):
+            if getattr(new, option):
+                raise BadInput(option, getattr(new, option), needed="absent in a job that is called")
+
+
+def _check_signal(command: SendSignal) -> None:
+    check_name("signal", command.name)
+    if not command.data:
+        raise BadInput("data", command.data, needed="JSON")
+    check_body("data", command.data)
+    size = size_of(command.data)
+    if size > bounds.SIGNAL_BYTES:
+        found, needed = f"{size:,} bytes", f"at most {bounds.SIGNAL_BYTES:,} bytes"
+        raise TooLarge(f"signal {command.name!r}", found, needed=needed)
+    if command.key:
+        check_key("key", command.key.encode(errors="replace"), bounds.UNIQUE_KEY_BYTES)
 
 
 def _check_sysid(command: TakeSysid) -> None:
@@ -348,6 +399,17 @@ def check_lines(lines: tuple[str, ...]) -> None:
         if size > bounds.LOG_LINE_BYTES:
             found = f"{size:,} bytes"
             raise TooLarge("line of a log", found, needed=f"at most {bounds.LOG_LINE_BYTES:,} bytes")
+
+
+def _check_claim(claim: Claim) -> None:
+    check_whole("limit", claim.limit, 1, bounds.CLAIM_JOBS)
+    if claim.picks:
+        _check_picks(claim)
+    if claim.glob is not None:
+        check_glob(claim.glob)
+        if claim.picks or claim.tenants is not None:
+            # A glob selects tasks by name; picks and tenants name them.
+            raise BadInput("glob", claim.glob, needed="absent: a claim has picks or tenants, or a glob")
 
 
 def _check_picks(claim: Claim) -> None:

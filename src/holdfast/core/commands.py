@@ -156,6 +156,39 @@ class Claim(Command, frozen=True, kw_only=True):
     start: bool = True
 
 
+StepKind = Literal["step", "error", "version", "sleep", "signal", "call"]
+
+
+class NewStep(Record, frozen=True, kw_only=True):
+    """An entry among the steps of a job: a result as JSON text, the error of a step, or a version."""
+
+    name: str
+    kind: StepKind = "step"
+    result: str = ""
+    took_ms: int = 0
+
+
+class Suspension(Record, frozen=True, kw_only=True):
+    """How a run ends that goes on later, and what its job waits for.
+
+        sleep      until `delay_ms` have passed, or until `until`
+        signal     for a signal `name`, without an end or as long as sleep would wait
+        call       until the new children `jobs` have ended
+        restart    for nothing: it begins again without steps
+
+    `step`: the number of the entry of an earlier run that waited for the same; the entry has the rest.
+    """
+
+    kind: Literal["sleep", "signal", "call", "restart"]
+    name: str = ""
+    delay_ms: int | None = None
+    until: int = 0
+    jobs: tuple[NewJob, ...] = ()
+    step: int = 0
+    # Entries of this run that come before it and are not recorded yet.
+    steps: tuple[NewStep, ...] = ()
+
+
 class Answer(Command, frozen=True, kw_only=True):
     """Report how a run ended. `held` is the record as claimed, which may save the store a read.
 
@@ -182,6 +215,8 @@ class Answer(Command, frozen=True, kw_only=True):
     lines: tuple[str, ...] = ()
     # How long the handler of a job ran that was claimed with `start` False; None: since the claim.
     ran_ms: int | None = None
+    # With the code SUSPEND: what the job waits for.
+    suspend: Suspension | None = None
 
 
 class AnswerAll(Command, frozen=True, kw_only=True):
@@ -229,11 +264,18 @@ class Report(Command, frozen=True, kw_only=True):
 
 
 class Step(Command, frozen=True, kw_only=True):
-    """Record the result of a step, as JSON text, for later runs of the job."""
+    """Record the result of a step, as JSON text, for later runs of the job.
+
+    `before`: earlier entries of this run that are not recorded yet. `number`: the results of the jobs that
+    the entry with this number has called, which may be archived now; repeated, it changes nothing.
+    """
 
     hold: Hold
     name: str
     result: str
+    took_ms: int = 0
+    before: tuple[NewStep, ...] = ()
+    number: int = 0
 
 
 class WriteLog(Command, frozen=True, kw_only=True):
@@ -261,6 +303,19 @@ class Cancel(Command, frozen=True, kw_only=True):
 
     job_id: int
     force: bool = False
+    tenant: str | None = None
+
+
+class SendSignal(Command, frozen=True, kw_only=True):
+    """Send a signal, JSON text, to a job; it is kept until the job waits for it or ends.
+
+    A signal with a `key` that the job was sent within a day is not sent again.
+    """
+
+    job_id: int
+    name: str
+    data: str = "null"
+    key: str = ""
     tenant: str | None = None
 
 

@@ -113,6 +113,12 @@ class JobFailed(HoldfastError):
         super().__init__(f"job {job_id} ended without a result: {reason}")
 
 
+class ChildFailed(JobFailed):
+    """A job that a running job has called ended without a result; `job_id` is that job."""
+
+    code = "CHILD_FAILED"
+
+
 class Timeout(HoldfastError, TimeoutError):
     """The job did not end within the given time."""
 

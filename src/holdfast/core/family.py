@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from .commands import Hold
 from .errors import LeaseLost, Refused
 from .job import Job, Place, State
-from .rules import check_hold, queued
+from .rules import check_hold, queued, waits_for_signal, woken
 
 
 def tally(child: Job | None) -> tuple[int, int, int]:
@@ -92,7 +92,11 @@ def moved(parent: Job, before: Job | None, after: Job | None, *, now_ms: int) ->
         )
     )
     parent = replace(parent, children=replace(parent.children, pending=pending, failed=failed, kept=kept))
-    if parent.place != Place.PAUSED or pending or _waits_for_failed(parent, after):
+    if parent.place != Place.PAUSED or pending or waits_for_signal(parent):
+        return parent
+    if parent.waits_for is not None:
+        return woken(parent, now_ms=now_ms)
+    if _waits_for_failed(parent, after):
         return parent
     return queued(parent, run_at=parent.run_at, now_ms=now_ms, again_at=parent.again_at)
 
@@ -106,8 +110,8 @@ def forget_children(parent: Job, count: int) -> Job:
 
 
 def waits_for_parent(job: Job) -> bool:
-    """Whether a PAUSED job waits for its parent to finish its run, and not for its own children."""
-    return bool(job.parent_id) and not (job.children.pending or job.children.failed)
+    """Whether a PAUSED job waits for its parent to finish its run, and not for its children or a signal."""
+    return bool(job.parent_id) and not (job.waits_for or job.children.pending or job.children.failed)
 
 
 def _waits_for_failed(parent: Job, after: Job | None) -> bool:

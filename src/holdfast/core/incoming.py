@@ -120,7 +120,7 @@ _CHECKS: dict[str, _Check] = {
         None if not isinstance(value, int) else check_whole(name, value, 0, MOST_AT_ONCE)
     ),
     "after": _whole(0, bounds.MAX_INDEX),
-    "before": _whole(0, MAX_ID),
+    "before": lambda name, value: None if isinstance(value, tuple) else check_whole(name, value, 0, MAX_ID),
     "span_ms": _whole(0, bounds.YEAR_MS),
     "data": _data_paths,
     "to": _whole(0, bounds.MAX_INDEX),

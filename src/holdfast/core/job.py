@@ -17,7 +17,7 @@ are the stored form; see docs/decisions/0002.
 
 from collections.abc import Collection, Mapping
 from enum import IntEnum, StrEnum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
@@ -131,10 +131,18 @@ class Code(StrEnum):
     FAILED = "failed"
     RETRY = "retry"
     ERROR = "error"
+    # It goes on later: it sleeps, or waits for a signal or for the jobs that it has called.
+    SUSPEND = "suspend"
 
 
 # What a run does to its job, in errors.
-VERB_OF = {Code.OK: "finish", Code.FAILED: "fail", Code.RETRY: "retry", Code.ERROR: "retry"}
+VERB_OF = {
+    Code.OK: "finish",
+    Code.FAILED: "fail",
+    Code.RETRY: "retry",
+    Code.ERROR: "retry",
+    Code.SUSPEND: "suspend",
+}
 
 
 # Records are stored without fields that have their default, so these defaults are part of the stored form:
@@ -197,6 +205,31 @@ class Children(Record, frozen=True, kw_only=True):
     failed: int = 0
     kept: int = 0
     archived: int = 0
+
+
+WaitKind = Literal["sleep", "signal", "call"]
+
+
+class Wait(Record, frozen=True, kw_only=True):
+    """What a suspended job waits for; `step` is the number of its entry among the steps.
+
+    `name`: of the signal. `calls`: how many jobs it has called.
+    """
+
+    kind: WaitKind
+    step: int
+    since: int
+    name: str = ""
+    calls: int = 0
+
+
+class Mailbox(Record, frozen=True, kw_only=True):
+    """The signals of one name that wait for their job: rows from `first` up to `next`, `size` bytes."""
+
+    name: str
+    next: int
+    first: int = 0
+    size: int = 0
 
 
 DEFAULT_BACKOFF = Backoff()
@@ -286,6 +319,13 @@ class Job(Record, frozen=True, kw_only=True):
     # How many steps it has done and lines it has logged; these are stored separately (decision 5).
     steps: int = 0
     log_lines: int = 0
+    # The bytes of its steps. `open_call`: the step that called jobs whose results it does not have yet; until
+    # then these are not archived.
+    step_bytes: int = 0
+    open_call: int = 0
+    # What it waits for since its last run, until it is claimed; and the signals that wait for it.
+    waits_for: Wait | None = None
+    signals: tuple[Mailbox, ...] = ()
     # The span that added it, as a W3C traceparent; "": none was active (decision 22).
     traceparent: str = ""
 

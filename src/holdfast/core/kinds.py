@@ -34,6 +34,9 @@ FLOOR = "schedule_floor"
 HISTORY = "history"
 # The result of a step, by (job, number), and the last log lines of a run, by job.
 STEPS, JOB_LOG = "steps", "job_log"
+# A signal that waits for its job, by (job, name, number); and the key of a signal that was sent, by (job,
+# name, key), due when it is deleted.
+SIGNALS, SIGNAL_KEY = "signals", "signal_key"
 # The rest of a command that was too large for one transaction; upkeep continues it.
 CHORE = "chore"
 # The progress of an indexed consumer, and the first and last index of a log, both by (tenant, name).

@@ -8,18 +8,33 @@ from collections.abc import Iterable
 from msgspec.structs import replace
 
 from . import bounds
+from .commands import StepKind
 from .errors import TooLarge
-from .job import Job, Record
+from .job import Job, Mailbox, Record
 
 CUT_MARK = "…"
 
 
 class StepResult(Record, frozen=True, kw_only=True):
-    """The result of a step, as JSON text; `total` is the size of all steps up to this one."""
+    """One entry of what a job has done; see `NewStep` and `Suspension`. `number` counts from 1.
 
-    name: str
-    result: str
-    total: int = 0
+    A wait has `until` if it has an end, and `ended` once it is over: with the data of the signal, or with the
+    results of the `jobs` that it has called. A sleep ends with its time; so does the wait for a signal that
+    never came.
+    """
+
+    # In replies; not in the stored form, which has it in its key.
+    number: int = 0
+    kind: StepKind = "step"
+    name: str = ""
+    result: str = ""
+    # When it was recorded, by which claim, and how long its function took.
+    at: int = 0
+    claim: int = 0
+    took_ms: int = 0
+    until: int = 0
+    ended: int = 0
+    jobs: tuple[int, ...] = ()
 
 
 class LogLine(Record, frozen=True, kw_only=True):
@@ -37,15 +52,51 @@ class JobLog(Record, frozen=True, kw_only=True):
     cut: int = 0
 
 
-def stepped(job: Job, last: StepResult | None, *, name: str, result: str) -> tuple[Job, StepResult]:
-    """Return the job with one more step, and that step; `last` is the step before it."""
-    total = (last.total if last else 0) + len(name.encode()) + len(result.encode())
-    if job.steps >= bounds.STEPS_KEPT:
-        raise TooLarge(f"steps of job {job.id}", job.steps + 1, needed=f"at most {bounds.STEPS_KEPT:,}")
+# About how many bytes the id of a called job takes.
+_ID_BYTES = 20
+
+
+def stepped(job: Job, entry: StepResult) -> Job:
+    """Return the job with an entry among its steps: a new one, or one that has its result now."""
+    is_new = entry.number > job.steps
+    named = len(entry.name.encode()) + _ID_BYTES * len(entry.jobs) if is_new else 0
+    total = job.step_bytes + named + len(entry.result.encode())
+    if entry.number > bounds.STEPS_KEPT:
+        raise TooLarge(f"steps of job {job.id}", entry.number, needed=f"at most {bounds.STEPS_KEPT:,}")
     if total > bounds.STEP_BYTES:
         needed = f"at most {bounds.STEP_BYTES:,} bytes in all"
         raise TooLarge(f"steps of job {job.id}", f"{total:,} bytes", needed=needed)
-    return replace(job, steps=job.steps + 1), StepResult(name=name, result=result, total=total)
+    return replace(job, steps=max(job.steps, entry.number), step_bytes=total)
+
+
+def mailed(job: Job, name: str, size: int) -> tuple[Job, int]:
+    """Return the job with one more signal that waits for it, and the number of that."""
+    kept, total = sum(box.next - box.first for box in job.signals), sum(box.size for box in job.signals)
+    if kept >= bounds.SIGNALS_KEPT:
+        needed = f"at most {bounds.SIGNALS_KEPT:,} that wait for their job"
+        raise TooLarge(f"signals of job {job.id}", kept + 1, needed=needed)
+    if total + size > bounds.SIGNALS_BYTES:
+        needed = f"at most {bounds.SIGNALS_BYTES:,} that wait for their job"
+        raise TooLarge(f"signals of job {job.id}", f"{total + size:,} bytes", needed=needed)
+    box = mailbox(job, name) or Mailbox(name=name, next=0)
+    others = tuple(one for one in job.signals if one.name != name)
+    if len(others) >= bounds.SIGNAL_NAMES:
+        needed = f"at most {bounds.SIGNAL_NAMES} that wait for their job"
+        raise TooLarge(f"names of signals of job {job.id}", len(others) + 1, needed=needed)
+    box = replace(box, next=box.next + 1, size=box.size + size)
+    return replace(job, signals=(*others, box)), box.next - 1
+
+
+def unmailed(job: Job, box: Mailbox, size: int) -> Job:
+    """Return the job without the first signal of a mailbox."""
+    others = tuple(one for one in job.signals if one.name != box.name)
+    left = replace(box, first=box.first + 1, size=max(box.size - size, 0))
+    return replace(job, signals=(*others, left) if left.first < left.next else others)
+
+
+def mailbox(job: Job, name: str) -> Mailbox | None:
+    """The signals of a name that wait for a job."""
+    return next((box for box in job.signals if box.name == name), None)
 
 
 def logged(job: Job, log: JobLog, lines: Iterable[str], *, now_ms: int) -> tuple[Job, JobLog]:

@@ -15,7 +15,7 @@ from .bounds import ERROR_BYTES, ERRORS_KEPT
 from .commands import Answer
 from .job import Backoff, Code, Job, Outcome
 
-EXIT_CODES = {Code.RETRY: 100, Code.OK: 200, Code.FAILED: 400, Code.ERROR: 500}
+EXIT_CODES = {Code.RETRY: 100, Code.OK: 200, Code.FAILED: 400, Code.ERROR: 500, Code.SUSPEND: 100}
 
 
 def code_of(exit_code: int) -> Code:

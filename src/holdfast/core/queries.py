@@ -16,6 +16,7 @@ from .commands import NewJob
 from .indexed import LogMark
 from .job import Body, Job, Place, Record, State
 from .limits import Limit
+from .notes import StepResult
 from .schedule import Schedule
 from .token import Token
 from .worker import Worker
@@ -112,12 +113,16 @@ class GetData(Query, frozen=True, kw_only=True):
     redacted: bool = False
 
 
-class GetSteps(Query, frozen=True, kw_only=True):
-    """Replies the results of a job's steps, as JSON texts by name, in the order in which they were done."""
+class GetSteps(PagedQuery, frozen=True, kw_only=True):
+    """Replies what a job has done: its steps and waits, by number, starting above `after`."""
 
     job_id: int
+    after: int = 0
     tenant: str | None = None
     redacted: bool = False
+
+    def _after(self, last: StepResult) -> Self:
+        return replace(self, after=last.number)
 
 
 class GetLog(Query, frozen=True, kw_only=True):
@@ -156,6 +161,14 @@ class Loaded(Record, frozen=True, kw_only=True):
     jobs: dict[int, Job] = {}
     data: dict[int, Body] = {}
     holder_id: int = 0
+
+
+class LoadEnded(Query, frozen=True, kw_only=True):
+    """Replies those of these jobs that have ended, live or archived, with their results."""
+
+    job_ids: tuple[int, ...]
+    tenant: str | None = None
+    redacted: bool = False
 
 
 class LoadFamilies(Query, frozen=True, kw_only=True):

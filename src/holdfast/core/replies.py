@@ -23,7 +23,7 @@ from .ids import IdRange
 from .indexed import Mark
 from .job import Body, Job
 from .managing import GetRetention, RunSchedule, SetRetention, StopWorker
-from .notes import JobLog
+from .notes import JobLog, StepResult
 from .schedule import Schedule
 from .searching import JobPage, ListTasks, SearchJobs, TaskState
 from .sysid import TakenSysid, TakeSysid
@@ -42,6 +42,7 @@ REPLIES: dict[type[c.Command | q.Query], Any] = {
         (
             c.RequeueAll,
             c.Delete,
+            c.SendSignal,
             c.SetLimit,
             c.Pause,
             c.DeleteSchedule,
@@ -68,7 +69,8 @@ REPLIES: dict[type[c.Command | q.Query], Any] = {
     **dict.fromkeys((SetHandler, RollBackHandler, GetHandler), Handler),
     q.GetJob: Job,
     q.GetData: Body,
-    q.GetSteps: dict[str, str],
+    q.GetSteps: list[StepResult],
+    q.LoadEnded: list[c.Ended],
     q.GetLog: JobLog,
     q.Explain: str,
     q.LoadJobs: q.Loaded,

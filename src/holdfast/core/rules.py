@@ -9,7 +9,8 @@ knows that stores exist. Changes of a parent, a domain or the counts are derived
                  │         held │ │ │ allowed      │ │ └─ fail, give up ──▶ DONE (FAILED)
                  │              ▼ │ └── release, ──┤ │
                  │             HELD     lapse      │ └─ finish with children ──▶ PAUSED
-                 └── retry, error, repeat ─────────┘          (resumed to READY by the last child)
+                 └── retry, error, repeat, sleep ──┘          (resumed to READY by the last child,
+                                                               or by a signal that it waits for)
 
     cancel: from any waiting place ──▶ DONE (CANCELLED)        requeue: from anywhere ──▶ READY
 
@@ -30,7 +31,18 @@ from .commands import Hold
 from .counting import counted
 from .damage import DAMAGED
 from .errors import BadInput, LeaseLost, Refused
-from .job import NO_CHILDREN, WAITING, Job, JobProgress, Outcome, Place, State, start_of, whole_second
+from .job import (
+    NO_CHILDREN,
+    WAITING,
+    Job,
+    JobProgress,
+    Outcome,
+    Place,
+    State,
+    Wait,
+    start_of,
+    whole_second,
+)
 from .outcome import note_loss, noted
 from .repeat import after_ms, next_run_ms, parse_repeat
 
@@ -46,10 +58,13 @@ _ENDED: dict[str, Any] = {
     "lease_until": 0,
     "lapsed": False,
     "again_at": 0,
+    "waits_for": None,
 }
-_FINISHED = _ENDED | {"ended": State.FINISHED, "reason": "", "steps": 0}
+# What only a job needs that runs again, also a FAILED one that is requeued.
+_NO_STEPS: dict[str, Any] = {"steps": 0, "step_bytes": 0, "open_call": 0}
+_FINISHED = _ENDED | _NO_STEPS | {"ended": State.FINISHED, "reason": "", "signals": ()}
 # What a job starts over with: after a repeat, or with data that replaced its own.
-FRESH: dict[str, Any] = {"attempts": 0, "losses": 0, "crowd_limit": 0, "scheduled_at": 0, "steps": 0}
+FRESH: dict[str, Any] = {"attempts": 0, "losses": 0, "crowd_limit": 0, "scheduled_at": 0} | _NO_STEPS
 
 
 def repeat_text(text: str, *, strict: bool) -> str:
@@ -69,7 +84,7 @@ def queued(job: Job, *, run_at: int, now_ms: int, **changes: Any) -> Job:
         rank=rank.ready(priority, run_at) if due else run_at,
         run_at=run_at,
         **{"owner": 0, "lease_until": 0, "lapsed": False, "progress": None, "finished_at": 0}
-        | {"ended": None, "reason": "", "again_at": 0, "cancel_requested": False}
+        | {"ended": None, "reason": "", "again_at": 0, "cancel_requested": False, "waits_for": None}
         | changes,
     )
 
@@ -198,6 +213,47 @@ def retry(
     if job.strict and run_at == now_ms:
         run_at = whole_second(now_ms)
     return queued(job, run_at=job.again_at or run_at, now_ms=now_ms, **kept)
+
+
+def suspend(job: Job, *, now_ms: int, wait: Wait, until: int) -> Job:
+    """End a run that goes on when what it waits for has come true: neither an attempt nor a loss.
+
+    `until`: when the wait ends by itself; 0: it does not.
+    """
+    if _cancel_takes_effect(job):
+        return _done(job, State.CANCELLED, now_ms=now_ms, reason="cancelled")
+    kept: dict[str, Any] = {"attempts": 0, "losses": 0, "crowd_limit": 0, "waits_for": wait}
+    kept |= {"scheduled_at": job.scheduled_at or job.run_at, "cancel_requested": job.cancel_requested}
+    after = queued(job, run_at=until or now_ms, now_ms=now_ms, **kept)
+    return after if until else replace(after, place=Place.PAUSED, rank=0)
+
+
+def woken(job: Job, *, now_ms: int) -> Job:
+    """Queue a suspended job: what it waits for has come true."""
+    return queued(
+        job,
+        run_at=now_ms,
+        now_ms=now_ms,
+        scheduled_at=job.scheduled_at,
+        cancel_requested=job.cancel_requested,
+    )
+
+
+def restart(job: Job, *, now_ms: int) -> Job:
+    """End a run after which the job begins again without its steps: now, or as new data were given to it."""
+    if _cancel_takes_effect(job):
+        return _done(job, State.CANCELLED, now_ms=now_ms, reason="cancelled")
+    scheduled_at = job.scheduled_at or job.run_at
+    run_at = job.again_at or now_ms
+    return queued(job, run_at=run_at, now_ms=now_ms, **FRESH | {"scheduled_at": scheduled_at})
+
+
+def waits_for_signal(job: Job, name: str | None = None) -> bool:
+    """Whether a job is suspended until it gets a signal, of this name."""
+    wait = job.waits_for
+    if wait is None or wait.kind != "signal" or job.place in (Place.RUNNING, Place.DONE):
+        return False
+    return name in (None, wait.name)
 
 
 def release(job: Job, *, now_ms: int, delay_ms: int = 0, **changes: Any) -> Job:
@@ -340,7 +396,7 @@ def offered_verbs(job: Job) -> tuple[str, ...]:
 
         waiting                edit, cancel, delete; if SCHEDULED also requeue, which runs it now
         RUNNING                cancel, which asks it to stop; force_cancel and requeue, which end its claim
-        PAUSED                 cancel
+        PAUSED                 cancel; if it waits for a signal also delete
         FAILED                 requeue, edit, cancel, delete
         FINISHED, CANCELLED    delete
 
@@ -352,7 +408,7 @@ def offered_verbs(job: Job) -> tuple[str, ...]:
     if job.place in WAITING:
         return (*(("requeue",) if job.place == Place.SCHEDULED else ()), "edit", *family)
     if job.place == Place.PAUSED:
-        return () if job.strict else family[:1]
+        return () if job.strict else family[: 2 if waits_for_signal(job) else 1]
     # A job of the port does not stop when it is asked; one with a `retry_after` is cancelled at once.
     asks = job.state == State.RUNNING and not (job.strict or job.cancel_requested)
     return (*family[: 1 if asks else 0], *(("force_cancel",) if family else ()), "requeue")
@@ -380,7 +436,7 @@ def check_delete(job: Job) -> None:
     """Refuse to delete a job that runs or that its family waits for."""
     if job.state == State.RUNNING:
         raise Refused("delete", job.id, found="RUNNING", needed="in any other state: cancel it first")
-    if job.place == Place.PAUSED or job.children.pending:
+    if (job.place == Place.PAUSED and not waits_for_signal(job)) or job.children.pending:
         raise Refused("delete", job.id, found=str(job.state), needed="without a family that waits for it")
 
 
@@ -409,7 +465,7 @@ def update(
         return replace(job, lease_until=run_at, rank=rank.lease(run_at))
     if job.place not in WAITING:
         return job
-    kept = {"owner": job.owner, "lapsed": job.lapsed, "again_at": job.again_at}
+    kept = {"owner": job.owner, "lapsed": job.lapsed, "again_at": job.again_at, "waits_for": job.waits_for}
     return queued(job, run_at=job.run_at, now_ms=now_ms, **kept)
 
 
@@ -468,9 +524,8 @@ def _done(job: Job, ended: State, *, now_ms: int, reason: str) -> Job:
         finished_at=now_ms,
         ended=ended,
         reason=reason,
-        **_ENDED,
         # A FAILED job may be requeued, and continues with its steps.
-        steps=job.steps if ended == State.FAILED else 0,
+        **(_ENDED if ended == State.FAILED else _ENDED | _NO_STEPS | {"signals": ()}),
     )
 
 

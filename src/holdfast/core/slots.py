@@ -162,6 +162,7 @@ _RECORDS: dict[str, Callable[[str], int | None]] = {
     k.NUMBER: _number,
     k.JOB_LOG: _number,
     k.STEPS: _by(tuple[str, str], lambda job, _: _number(job)),
+    **dict.fromkeys((k.SIGNALS, k.SIGNAL_KEY), _by(tuple[str, str, str], lambda job, *_: _number(job))),
     k.CHORE: _chore,
     k.PROGRESS: _by(tuple[str, str], lambda tenant, _: slot_of_indexed(tenant)),
     k.LOG: _by(tuple[str, str], lambda tenant, _: slot_of_indexed(tenant)),

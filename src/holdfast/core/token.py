@@ -27,6 +27,7 @@ class Scope(StrEnum):
     MANAGE = "manage"
     HANDLERS = "handlers"
     DATA = "data"
+    SIGNAL = "signal"
 
 
 class Token(Record, frozen=True, kw_only=True):

@@ -14,7 +14,7 @@ from .commands import NewJob
 from .errors import BadInput
 from .job import Body, Job, Place, Record, State
 from .kinds import name_of
-from .rules import FRESH, expiring, queued, repeat_text, update
+from .rules import FRESH, expiring, queued, repeat_text, update, waits_for_signal
 
 # Longer domains are in row keys by their hash: an index of PostgreSQL has at most 2,700 bytes.
 DOMAIN_IN_FULL = 64
@@ -110,7 +110,7 @@ def hit(job: Job, old: Body, new: NewJob, *, now_ms: int) -> tuple[Job, Body | N
         job = expiring(job, expires_at) if job.expires_at or expires_at else job
     if job.strict:
         return job, data
-    if job.place == Place.PAUSED:
+    if job.place == Place.PAUSED and not waits_for_signal(job):
         # It is queued for this time when its family lets it run.
         return replace(job, run_at=run_at), data
     if job.place == Place.RUNNING:

@@ -31,9 +31,27 @@ def why(job: Job, facts: Facts) -> str:
     return _WHY[job.place](job, facts)
 
 
+def _waits(job: Job) -> str:
+    """What a suspended job waits for; "": nothing."""
+    wait = job.waits_for
+    if wait is None:
+        return ""
+    if wait.kind == "sleep":
+        return f"It sleeps until {iso(job.run_at)}."
+    if wait.kind == "call":
+        left = f"{job.children.pending:,} of " if job.children.pending else ""
+        return (
+            f"It waits for {left}{counted(max(wait.calls, job.children.pending), 'job')} that it has called."
+        )
+    until = f", until {iso(job.run_at)}" if job.place == Place.SCHEDULED else ""
+    return f"It has waited for the signal {wait.name!r} since {iso(wait.since)}{until}."
+
+
 def _scheduled(job: Job, facts: Facts) -> str:
     if job.run_at <= facts.now_ms:
         return "It is due, and becomes ready with the next claim." + _blocked(job, facts)
+    if job.waits_for is not None:
+        return _waits(job)
     again = f" It was tried {counted(job.attempts, 'time')}." if job.attempts else ""
     return f"It is not due until {iso(job.run_at)}.{again}"
 
@@ -115,6 +133,8 @@ def _running(job: Job, facts: Facts) -> str:
 
 def _paused(job: Job, facts: Facts) -> str:
     children = job.children
+    if job.waits_for is not None:
+        return _waits(job)
     if children.pending:
         return f"It waits for {children.pending:,} of its children."
     if children.failed:

@@ -27,7 +27,9 @@ def count_of(command: c.Command) -> int:
     if isinstance(command, c.Add):
         return command.count
     if isinstance(command, c.AnswerAll):
-        return len(command.answers)
+        return len(command.answers) + sum([count_of(one) for one in command.answers if one.suspend])
+    if isinstance(command, c.Answer):
+        return len(command.suspend.jobs) if command.suspend else 0
     return len(command.items) if isinstance(command, c.Append) else 0
 
 
@@ -37,11 +39,18 @@ def bytes_of(command: c.Command) -> int:
         return command.size
     if isinstance(command, c.Append):
         return sum([len(one.data) for one in command.items])
-    if isinstance(command, c.Update):
+    if isinstance(command, c.Update | c.SendSignal):
         return len(command.data or "")
+    if isinstance(command, c.Step):
+        return len(command.result)
     answers = command.answers if isinstance(command, c.AnswerAll) else (command,)
     bodies = [body for one in answers if isinstance(one, c.Answer) for body in (one.result, one.data) if body]
-    return sum(map(len, bodies))
+    return sum(map(len, bodies)) + sum(
+        len(new.data)
+        for one in answers
+        if isinstance(one, c.Answer) and one.suspend
+        for new in one.suspend.jobs
+    )
 
 
 def take(waiting: deque[Ticket]) -> list[Ticket]:

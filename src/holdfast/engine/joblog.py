@@ -79,8 +79,9 @@ def ended(
     }
     if answer.code is Code.OK:
         _write(FINISHED, "finished", job, "finished in %s", _length(duration_ms), **fields)
-        return
-    if not LOG.isEnabledFor(logging.ERROR):
+    if answer.suspend is not None:
+        _write(FINISHED, "suspended", job, "%s", _waits(answer.suspend, duration_ms), **fields)
+    if answer.code in (Code.OK, Code.SUSPEND) or not LOG.isEnabledFor(logging.ERROR):
         return
     # By the clock of the store, as the times of the record are, if the start of the run is known.
     now_ms = job.started_at + int(duration_ms or 0) if job.started_at else system_clock()
@@ -136,6 +137,12 @@ def unreported(changes: list[tuple[Job, Job]], *, now_ms: int) -> None:
         else:
             event = next((name for name in (QUARANTINED, EXPIRED) if after.reason.startswith(name)), "failed")
             _write(logging.ERROR, event, before, "failed: %s", after.reason, **fields)
+
+
+def _waits(wait: c.Suspension, ran_ms: float | None) -> str:
+    texts = {"sleep": "sleeps", "call": "waits for jobs", "restart": "begins again"}
+    text = f"waits for the signal {wait.name!r}" if wait.kind == "signal" else texts[wait.kind]
+    return f"{text} after {_length(ran_ms)}"
 
 
 def _event(job: Job, answer: c.Answer, after: Job) -> str:

@@ -4,6 +4,8 @@ from collections import Counter
 from collections.abc import Callable, Collection
 from typing import Any
 
+from msgspec.structs import replace
+
 from ..core import handler as h
 from ..core import queries as q
 from ..core import rank, unique
@@ -16,7 +18,9 @@ from ..core.job import WAITING, Body, Job, Place, State, Unreadable, marked, rea
 from ..core.kinds import HANDLED, LIMIT, PATTERNS, PAUSE, SCHEDULE, name_of
 from ..core.limits import Limit, is_pattern
 from ..core.managing import GetRetention
+from ..core.notes import StepResult
 from ..core.redaction import redact_body, redact_named
+from ..core.rules import waits_for_signal
 from ..core.searching import ListTasks, SearchJobs
 from ..core.why import Facts, why
 from ..core.worker import runs_handlers, runs_task
@@ -29,6 +33,7 @@ from .commands import handlers, indexing, tokens
 from .commands.governing import get_retention
 from .commands.schedules import fires_at, read_kept
 from .commands.workers import alive, list_workers, summarize_workers
+from .ended import load_ended
 from .history import get_history
 from .records import check_page, read_limit, read_limit_name, read_patterns, read_pause, scan_of
 from .search import list_tasks, page_of_pairs, search_jobs
@@ -76,9 +81,14 @@ def _get_data(txn: ReadTxn, query: q.GetData) -> Body:
     return redact_body(found) if query.redacted else found
 
 
-def _get_steps(txn: ReadTxn, query: q.GetSteps) -> dict[str, str]:
-    found = notes.steps(txn, _find(txn, query))
-    return {name: redact_named(name, text) for name, text in found.items()} if query.redacted else found
+def _get_steps(txn: ReadTxn, query: q.GetSteps) -> list[StepResult]:
+    check_page(query)
+    found = notes.steps(txn, _find(txn, query), after=query.after, limit=query.limit)
+    if not query.redacted:
+        return found
+    return [
+        replace(step, result=redact_named(step.name, step.result)) if step.result else step for step in found
+    ]
 
 
 def _explain(txn: ReadTxn, query: q.Explain) -> str:
@@ -251,6 +261,8 @@ def _is_going_on(txn: ReadTxn, job: Job, parent: Job | None) -> bool:
     """
     if waits_for_parent(job):
         return parent is not None and parent.place != Place.DONE
+    if waits_for_signal(job):
+        return False
     if not job.children.pending:
         return False
     if any(txn.children(job.id, place=place, limit=1) for place in (*WAITING, Place.RUNNING)):
@@ -415,6 +427,7 @@ QUERIES: dict[type[q.Query], Callable[[ReadTxn, Any], Any]] = {
     q.Explain: _explain,
     q.LoadJobs: _load_jobs,
     q.LoadFamilies: _load_families,
+    q.LoadEnded: load_ended,
     q.ListJobs: lambda txn, query: txn.jobs(query.filter, after=query.after, limit=query.limit),
     q.ListChildren: _list_children,
     q.SelectJobs: _select_jobs,

@@ -16,11 +16,10 @@ from typing import Any
 
 from ..core import commands as c
 from ..core.errors import Closed, StoreError
-from ..core.job import marked
 from ..store.common.clock import monotonic_s
 from ..store.common.interrupts import ServiceThread, wake
-from ..store.contract import ReadTxn
 from .done import Done
+from .ended import find_awaited
 from .engine import Engine
 from .group import Group, take
 from .ticket import Ticket
@@ -257,7 +256,7 @@ class Waiter:
         tickets = self._awaits
         wanted = [t.command for t in tickets if isinstance(t.command, c.Await)]
         try:
-            found = self._engine.read(lambda txn: find_ended(txn, wanted))
+            found = self._engine.read(lambda txn: find_awaited(txn, wanted))
         except Exception as error:
             self._awaits = []
             self._answer([(ticket, error) for ticket in tickets])
@@ -277,26 +276,3 @@ class Waiter:
     def _call_listeners(self) -> None:
         for listener in self._listeners:
             listener()
-
-
-def find_ended(txn: ReadTxn, asked: Sequence[c.Await]) -> list[c.Ended | str | None]:
-    """For each job: how it ended, None if it has not, or "gone", also if it is another tenant's."""
-    from ..core.redaction import redact_body
-
-    job_ids = [one.job_id for one in asked]
-    live = txn.load(job_ids)
-    archived = txn.archived([id for id in job_ids if id not in live])
-    over = {id: job for id, job in {**live, **archived}.items() if job.ended is not None and id in job_ids}
-    wanted = [id for id, job in over.items() if job.has_result]
-    results = txn.bodies(wanted, result=True) if wanted else {}
-    found: list[c.Ended | str | None] = []
-    for one in asked:
-        job = live.get(one.job_id) or archived.get(one.job_id)
-        if job is None or one.tenant not in (None, job.tenant):
-            found.append("gone")
-        elif one.job_id in over:
-            result = marked(results.get(job.id)) if job.has_result else None
-            found.append(c.Ended(job=job, result=redact_body(result) if one.redacted else result))
-        else:
-            found.append(None)
-    return found

@@ -24,7 +24,7 @@ from ..core import queries as q
 from ..core.errors import HoldfastError, Timeout
 from ..core.job import Body, Job
 from ..core.limits import Limit
-from ..core.notes import LogLine
+from ..core.notes import LogLine, StepResult
 from ..core.schedule import Schedule
 from ..core.worker import Worker
 from ..store.common.clock import monotonic_s
@@ -267,6 +267,14 @@ class AsyncQueue(BaseQueue):
     async def steps(self, job: JobRef) -> dict[str, Any]:
         """The results of a job's steps so far, by name."""
         return await self._ask(asks.steps(job))
+
+    async def timeline(self, job: JobRef) -> list[StepResult]:
+        """What a job has done, and what it waits for; see `Queue.timeline`."""
+        return await self._ask(asks.timeline(job))
+
+    async def signal(self, job: JobRef, name: str, data: Any = None, *, key: str = "") -> None:
+        """Send a signal to a job; see `Queue.signal`."""
+        await self._ask(asks.signal(job, name, data, key))
 
     async def log(self, job: JobRef) -> list[LogLine]:
         """The last lines of a job's log."""

@@ -78,6 +78,17 @@ class SoftTimeout(BaseException):
         super().__init__(text)
 
 
+class Suspended(BaseException):
+    """Ends the run of a job that goes on later; raised by `ctx.sleep` and the like, and not to be caught.
+
+    It is no `Exception`, so that `except Exception` does not catch it; if it is caught nevertheless, the run
+    ends with it all the same.
+    """
+
+    def __init__(self) -> None:
+        super().__init__("the run ends here, and its job goes on later")
+
+
 # What a handler may raise to end its run; others (`KeyboardInterrupt`) are for the process.
 RAISED = (Exception, SoftTimeout)
 

@@ -14,7 +14,7 @@ from ..core.errors import BadInput, JobFailed, NotFound, Timeout
 from ..core.job import Body, Job, State, readable
 from ..core.limits import Limit, check_limit
 from ..core.managing import GetRetention, RunSchedule, SetRetention, StopWorker
-from ..core.notes import LogLine
+from ..core.notes import LogLine, StepResult
 from ..core.schedule import Schedule
 from ..core.schedule import check as check_schedule
 from ..core.worker import Worker
@@ -268,8 +268,24 @@ def data(job: Any) -> QueueRequest[Any]:
 def steps(job: Any) -> QueueRequest[dict[str, Any]]:
     """The results of a job's steps so far, by name."""
     return QueueRequest(
-        q.GetSteps(job_id=job_id(job)), lambda found: {name: decode(text) for name, text in found.items()}
+        q.GetSteps(job_id=job_id(job)),
+        lambda found: {entry.name: decode(entry.result) for entry in found if entry.kind == "step"},
     )
+
+
+def timeline(job: Any) -> QueueRequest[list[StepResult]]:
+    """What a job has done, and what it waits for, in order."""
+    return QueueRequest(q.GetSteps(job_id=job_id(job)), same)
+
+
+def signal(job: Any, name: str, data: Any, key: str) -> QueueRequest[None]:
+    """Send a signal to a job."""
+    body = encode_data("data", data)
+    if not isinstance(body, str):
+        raise BadInput("data", "bytes", needed="what JSON can have")
+    command = c.SendSignal(job_id=job_id(job), name=name, data=body, key=key)
+    check_command(command)
+    return QueueRequest(command, same)
 
 
 def log(job: Any) -> QueueRequest[list[LogLine]]:

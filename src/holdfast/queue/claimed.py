@@ -3,7 +3,7 @@
 import threading
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager
-from typing import Any, Protocol
+from typing import Any, NoReturn, Protocol
 
 from msgspec.structs import replace
 
@@ -16,7 +16,7 @@ from ..core.notes import lines_of
 from ..engine import joblog
 from ..store.common.clock import monotonic_s
 from . import asks, tracing
-from .answers import RAISED, Failed, Retry, described, storable
+from .answers import RAISED, Failed, Retry, Suspended, described, storable
 from .asks import QueueRequest
 from .encoding import decode, encode_data, encode_result
 from .lease import Lease
@@ -40,6 +40,9 @@ class Holding:
     started_s = 0.0
     # Whether answers carry the record, which may save a read; not in executors, where the supervisor has it.
     brings_record = True
+    # How its run ends that goes on later, whatever its handler does then; and the data to begin again with.
+    end_of_run: c.Suspension | None = None
+    _new_data: Body | None = None
     # The span of its run; None: nothing is traced.
     span: tracing.RunSpan | None = None
 
@@ -131,7 +134,7 @@ class Holding:
             self._check_open(VERB_OF[code])
         held = job if self.brings_record else None
         command = c.Answer(hold=c.hold_of(job), code=code, held=held, ran_ms=lease.ran_ms, **fields)
-        if command.delay_ms is not None:
+        if command.delay_ms is not None or command.suspend is not None:
             # All other limits were checked when the value was encoded.
             check_command(command)
         if self._logbook is not None:
@@ -157,7 +160,10 @@ class Holding:
                 self.span.end("lost" if self.lost else "answered", str(error or ""), error)
             return None
         try:
-            ask = self._done(None if error else outcome, error, None)
+            if isinstance(outcome, c.Suspension):
+                ask = self._answer(Code.SUSPEND, suspend=outcome, data=self._new_data)
+            else:
+                ask = self._done(None if error else outcome, error, None)
         except BadInput as unfit:
             # The result cannot be encoded: the next run would return the same.
             error = unfit.with_traceback(None)
@@ -204,6 +210,12 @@ class Holding:
         return self._answer(
             Code.RETRY, delay_ms=delay_ms, counts=bool(counts), error=storable(str(reason or ""))
         )
+
+    def _suspend(self, suspension: c.Suspension, data: Body | None = None) -> NoReturn:
+        """End the run; its job goes on later."""
+        self._check_open("suspend")
+        self.end_of_run, self._new_data = suspension, data
+        raise Suspended
 
     def _release(self, *, begun: bool = False) -> QueueRequest[Job]:
         self._check_open("release")

@@ -6,27 +6,30 @@ neither part of the job's data nor an argument of `add`.
 
 import inspect
 import threading
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from contextlib import AbstractContextManager
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar, Unpack, overload
-
-import msgspec
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, ParamSpec, Protocol, TypeVar, Unpack, overload
 
 from ..core import commands as c
-from ..core import queries as q
-from ..core.checks import check_command
-from ..core.errors import BadInput
+from ..core.errors import BadInput, ChildFailed, LeaseLost
 from ..core.job import Job
-from . import asks
+from ..store.common.clock import monotonic_s
+from . import asks, durable
+from .answers import Failed, Retry, Suspended
 from .asks import QueueRequest
 from .claimed import Holding
 from .definition import readable_type, returned_type
-from .encoding import encode_result, from_json_type, reason_and_path
-from .options import JobOptions, JobRef, TaskRef
+from .durable import RAISE, Flow
+from .options import Duration, JobOptions, JobRef, TaskRef
+from .replay import Replay, read_error
+
+if TYPE_CHECKING:
+    from .options import HasCall, PreparedCall
 
 P = ParamSpec("P")
 T = TypeVar("T")
+D = TypeVar("D")
 
 
 class Home(Protocol):
@@ -48,11 +51,11 @@ class Running:
 
     def __init__(self, job: Holding, queue: Home) -> None:
         self._job, self._queue = job, queue
-        # Results of the steps of earlier runs, as JSON text; read on first use.
-        self._kept: dict[str, str] | None = None
+        # What earlier runs have recorded; read on first use.
+        self._replay: Replay | None = None
         # A lock for each step: of two calls at the same time the second gets the result of the first.
         self._step_locks: dict[str, Any] = {}
-        # The tasks that are within a coroutine step: one that waited for itself would wait for ever.
+        # The threads or tasks that are within a step: one that waited for itself would wait for ever.
         self._stepping: dict[str, Any] = {}
 
     @property
@@ -100,27 +103,33 @@ class Running:
         new = task if isinstance(task, c.NewJob) else self._queue.call(task, data, **options)
         return self._job._adding(new)
 
-    def _keep(self, name: str, value: Any) -> QueueRequest[None]:
-        text = encode_result(f"result of step {name}", value)
-        if not isinstance(text, str):
-            text = msgspec.json.encode(text).decode()
-        self._job._check_open("keep a step of")
-        command = c.Step(hold=self._job._lease.hold, name=name, result=text)
-        check_command(command)
+    def _failed(self, name: str, error: Exception, began_s: float) -> None:
+        if self._replay is not None and not isinstance(error, LeaseLost | Failed | Retry):
+            self._replay.failed(name, error, took_ms(began_s))
 
-        def read(reply: Job) -> None:
-            self._job._renewed(reply)
-            if self._kept is not None:
-                self._kept[name] = text
-
-        return QueueRequest(command, read)
-
-    def _steps(self) -> QueueRequest[dict[str, str]]:
-        return QueueRequest(q.GetSteps(job_id=self.job_id), asks.same)
+    def _check_outside(self, what: str, whom: object) -> None:
+        """Refuse a wait inside of a step, which would end the run before the step has a result."""
+        inside = next((name for name, one in self._stepping.items() if one is whom), None)
+        if inside is not None:
+            raise BadInput(what, f"inside of step {inside}", needed="outside of steps")
 
 
 class Context(Running):
     """The context of a function. Each method returns after its commit."""
+
+    def _do(self, flow: Flow[T]) -> T:
+        try:
+            ask = next(flow)
+            while True:
+                try:
+                    reply = self._say(ask)
+                except Exception as error:
+                    ask = flow.throw(error)
+                else:
+                    ask = flow.send(reply)
+        except StopIteration as end:
+            value: T = end.value
+            return value
 
     def _say(self, ask: QueueRequest[T]) -> T:
         try:
@@ -156,21 +165,140 @@ class Context(Running):
     def step(self, name: str, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         """Call a function once for the job; a later run gets the stored result.
 
-        The result is stored as JSON and decoded by the function's return annotation, in this run too.
+        The result is stored as JSON and decoded by the function's return annotation, in this run too. An
+        exception is stored if it is caught and the function goes on.
         """
-        if self._kept is None:
-            kept = self._say(self._steps()) if self._job.record.steps else {}
-            # Another thread may have stored it meanwhile.
-            self._kept = kept if self._kept is None else self._kept
         with self._step_locks.setdefault(name, threading.RLock()):
-            if name not in self._kept:
-                self._say(self._keep(name, fn(*args, **kwargs)))
-        value: T = read_step(name, fn, self._kept[name])
+            entry = self._do(durable.begin_step(self, name))
+            if entry is not None and entry.kind == "error":
+                raise read_error(entry.result)
+            text = self._first(name, lambda: fn(*args, **kwargs)) if entry is None else entry.result
+        value: T = read_step(name, fn, text)
         return value
+
+    def _first(self, name: str, fn: Callable[[], Any]) -> str:
+        outer, began_s = self._stepping.get(name), monotonic_s()
+        self._stepping[name] = threading.current_thread()
+        try:
+            value = fn()
+        except Exception as error:
+            self._failed(name, error, began_s)
+            raise
+        finally:
+            self._stepping[name] = outer
+        return self._do(durable.keep_step(self, name, value, took_ms(began_s)))
+
+    def sleep(self, how_long: Duration | datetime) -> None:
+        """End the run, and go on after this time, or at this moment: without a worker, lease or memory.
+
+        The function begins again at its top; what it has recorded returns at once. See docs/functions.md.
+        """
+        self._check_outside("sleep", threading.current_thread())
+        self._do(durable.sleep(self, how_long))
+
+    @overload
+    def wait_for(self, name: str, *, timeout: Duration | None = None, type: type[T]) -> T: ...
+
+    @overload
+    def wait_for(self, name: str, *, timeout: Duration | None = None, type: type[T], default: D) -> T | D: ...
+
+    @overload
+    def wait_for(self, name: str, *, timeout: Duration | None = None, default: Any = RAISE) -> Any: ...
+
+    def wait_for(
+        self,
+        name: str,
+        *,
+        timeout: Duration | None = None,
+        type: Any = Any,
+        default: Any = RAISE,
+    ) -> Any:
+        """The data of the next signal of this name (`queue.signal`); the run ends until there is one.
+
+        After `timeout` it raises `Timeout`, or returns `default`.
+        """
+        self._check_outside("wait_for", threading.current_thread())
+        return self._do(durable.wait_for(self, name, timeout=timeout, kind=type, default=default))
+
+    @overload
+    def call(self, task: "HasCall[P, Coroutine[Any, Any, T]]", /, *args: P.args, **kwargs: P.kwargs) -> T: ...
+
+    @overload
+    def call(self, task: "HasCall[P, T]", /, *args: P.args, **kwargs: P.kwargs) -> T: ...
+
+    @overload
+    def call(self, task: "PreparedCall[Coroutine[Any, Any, T]]", /) -> T: ...
+
+    @overload
+    def call(self, task: "PreparedCall[T]", /) -> T: ...
+
+    @overload
+    def call(self, task: str, data: Any = None, /) -> Any: ...
+
+    def call(self, task: Any, /, *args: Any, **kwargs: Any) -> Any:
+        """The result of a job that is added once as a child; raises `ChildFailed` if it has none."""
+        self._check_outside("call", threading.current_thread())
+        (found,) = self._do(durable.call(self, [durable.prepared(self, task, args, kwargs)]))
+        if isinstance(found, ChildFailed):
+            raise found
+        return found
+
+    @overload
+    def gather(self, *calls: "PreparedCall[Coroutine[Any, Any, T]]") -> list[T]: ...
+
+    @overload
+    def gather(self, *calls: "PreparedCall[T]") -> list[T]: ...
+
+    @overload
+    def gather(
+        self, *calls: "PreparedCall[Coroutine[Any, Any, T]]", return_exceptions: Literal[True]
+    ) -> list[T | ChildFailed]: ...
+
+    @overload
+    def gather(
+        self, *calls: "PreparedCall[T]", return_exceptions: Literal[True]
+    ) -> list[T | ChildFailed]: ...
+
+    def gather(self, *calls: Any, return_exceptions: bool = False) -> list[Any]:
+        """The results of several jobs, in order; raises the first `ChildFailed`, or has it in the list."""
+        self._check_outside("gather", threading.current_thread())
+        news = [durable.complete(self, new) for new in calls]
+        return durable.gathered(self._do(durable.call(self, news)), return_exceptions=return_exceptions)
+
+    def version(self, name: str) -> bool:
+        """Whether this job does what this version of the function does from here: not if an earlier run has
+        already gone further without it."""
+        return self._do(durable.version(self, name))
+
+    def restart(self, data: Any = None) -> NoReturn:
+        """End the run, and begin again under the same id without steps, with new data if there are any."""
+        self._check_outside("restart", threading.current_thread())
+        self._do(durable.restart(self, data))
+        raise AssertionError("it goes on")
 
 
 class AsyncContext(Running):
     """The context of a coroutine: the same methods, as coroutines."""
+
+    async def _do(self, flow: Flow[T]) -> T:
+        try:
+            ask = next(flow)
+            while True:
+                try:
+                    reply = await self._say(ask)
+                except Exception as error:
+                    ask = flow.throw(error)
+                else:
+                    ask = flow.send(reply)
+        except StopIteration as end:
+            value: T = end.value
+            return value
+        except Suspended:
+            # The steps of other coroutines of this run are recorded first: otherwise they are done again.
+            for name in [*self._stepping]:
+                async with self._step_locks[name]:
+                    pass
+            raise
 
     async def _say(self, ask: QueueRequest[T]) -> T:
         try:
@@ -210,26 +338,113 @@ class AsyncContext(Running):
 
     async def step(self, name: str, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         """Call a function, or await a coroutine function, once for the job; see `Context.step`."""
-        import asyncio
-
-        if self._kept is None:
-            kept = await self._say(self._steps()) if self._job.record.steps else {}
-            # Another coroutine may have stored it meanwhile: steps may run concurrently.
-            self._kept = kept if self._kept is None else self._kept
-        task = asyncio.current_task()
-        if self._stepping.get(name) is task:
+        if self._stepping.get(name) is _running_task():
             raise BadInput("step", name, needed="another name than that of the step around it")
-        async with self._step_locks.setdefault(name, asyncio.Lock()):
-            if name not in self._kept:
-                self._stepping[name] = task
-                try:
-                    value = fn(*args, **kwargs)
-                    if inspect.isawaitable(value):
-                        value = await value
-                finally:
-                    del self._stepping[name]
-                await self._say(self._keep(name, value))
-        return read_step(name, fn, self._kept[name])
+        async with self._step_locks.setdefault(name, _lock()):
+            entry = await self._do(durable.begin_step(self, name))
+            if entry is not None and entry.kind == "error":
+                raise read_error(entry.result)
+            text = await self._first(name, lambda: fn(*args, **kwargs)) if entry is None else entry.result
+        return read_step(name, fn, text)
+
+    async def _first(self, name: str, fn: Callable[[], Any]) -> str:
+        began_s = monotonic_s()
+        self._stepping[name] = _running_task()
+        try:
+            value = fn()
+            if inspect.isawaitable(value):
+                value = await value
+        except Exception as error:
+            self._failed(name, error, began_s)
+            raise
+        finally:
+            del self._stepping[name]
+        return await self._do(durable.keep_step(self, name, value, took_ms(began_s)))
+
+    async def sleep(self, how_long: Duration | datetime) -> None:
+        """End the run, and go on after this time, or at this moment; see `Context.sleep`."""
+        self._check_outside("sleep", _running_task())
+        await self._do(durable.sleep(self, how_long))
+
+    @overload
+    async def wait_for(self, name: str, *, timeout: Duration | None = None, type: type[T]) -> T: ...
+
+    @overload
+    async def wait_for(
+        self, name: str, *, timeout: Duration | None = None, type: type[T], default: D
+    ) -> T | D: ...
+
+    @overload
+    async def wait_for(self, name: str, *, timeout: Duration | None = None, default: Any = RAISE) -> Any: ...
+
+    async def wait_for(
+        self,
+        name: str,
+        *,
+        timeout: Duration | None = None,
+        type: Any = Any,
+        default: Any = RAISE,
+    ) -> Any:
+        """The data of the next signal of this name; see `Context.wait_for`."""
+        self._check_outside("wait_for", _running_task())
+        return await self._do(durable.wait_for(self, name, timeout=timeout, kind=type, default=default))
+
+    @overload
+    async def call(
+        self, task: "HasCall[P, Coroutine[Any, Any, T]]", /, *args: P.args, **kwargs: P.kwargs
+    ) -> T: ...
+
+    @overload
+    async def call(self, task: "HasCall[P, T]", /, *args: P.args, **kwargs: P.kwargs) -> T: ...
+
+    @overload
+    async def call(self, task: "PreparedCall[Coroutine[Any, Any, T]]", /) -> T: ...
+
+    @overload
+    async def call(self, task: "PreparedCall[T]", /) -> T: ...
+
+    @overload
+    async def call(self, task: str, data: Any = None, /) -> Any: ...
+
+    async def call(self, task: Any, /, *args: Any, **kwargs: Any) -> Any:
+        """The result of a job that is added once as a child; see `Context.call`."""
+        self._check_outside("call", _running_task())
+        (found,) = await self._do(durable.call(self, [durable.prepared(self, task, args, kwargs)]))
+        if isinstance(found, ChildFailed):
+            raise found
+        return found
+
+    @overload
+    async def gather(self, *calls: "PreparedCall[Coroutine[Any, Any, T]]") -> list[T]: ...
+
+    @overload
+    async def gather(self, *calls: "PreparedCall[T]") -> list[T]: ...
+
+    @overload
+    async def gather(
+        self, *calls: "PreparedCall[Coroutine[Any, Any, T]]", return_exceptions: Literal[True]
+    ) -> list[T | ChildFailed]: ...
+
+    @overload
+    async def gather(
+        self, *calls: "PreparedCall[T]", return_exceptions: Literal[True]
+    ) -> list[T | ChildFailed]: ...
+
+    async def gather(self, *calls: Any, return_exceptions: bool = False) -> list[Any]:
+        """The results of several jobs, in order; see `Context.gather`."""
+        self._check_outside("gather", _running_task())
+        news = [durable.complete(self, new) for new in calls]
+        return durable.gathered(await self._do(durable.call(self, news)), return_exceptions=return_exceptions)
+
+    async def version(self, name: str) -> bool:
+        """Whether this job does what this version of the function does from here; see `Context.version`."""
+        return await self._do(durable.version(self, name))
+
+    async def restart(self, data: Any = None) -> NoReturn:
+        """End the run, and begin again under the same id without steps; see `Context.restart`."""
+        self._check_outside("restart", _running_task())
+        await self._do(durable.restart(self, data))
+        raise AssertionError("it goes on")
 
 
 if TYPE_CHECKING:
@@ -238,12 +453,24 @@ if TYPE_CHECKING:
         """For annotations: either kind of context."""
 
 
+def _running_task() -> Any:
+    from asyncio import current_task
+
+    return current_task()
+
+
+def _lock() -> Any:
+    from asyncio import Lock
+
+    return Lock()
+
+
 def read_step(name: str, fn: Callable[..., Any], text: str) -> Any:
     """A stored result, converted to the function's return type."""
-    try:
-        return msgspec.json.decode(text, type=readable_type(returned_type(fn)), dec_hook=from_json_type)
-    except msgspec.DecodeError as error:
-        reason, _ = reason_and_path(error)
-        raise BadInput(
-            f"result of step {name}", "kept", needed=f"such as its function returns ({reason})"
-        ) from None
+    kind = readable_type(returned_type(fn))
+    return durable.read_json(f"result of step {name}", text, kind, needed="such as its function returns")
+
+
+def took_ms(began_s: float) -> int:
+    """The time since then, in whole milliseconds."""
+    return round((monotonic_s() - began_s) * 1000)

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
-from typing import Any, Literal, Protocol, TypedDict, cast
+from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, Protocol, TypedDict, TypeVar, cast
 
 from msgspec.structs import replace
 
@@ -16,6 +16,8 @@ from ..core.errors import BadInput
 from ..core.job import Backoff, Body
 from .encoding import encode_data
 
+P = ParamSpec("P")
+R_co = TypeVar("R_co", covariant=True)
 # The digits of 2**63 - 1.
 ID_DIGITS = 19
 # What other job queues call an option.
@@ -67,6 +69,19 @@ class HasName(Protocol):
     @property
     def name(self) -> str:
         """The name of the task."""
+
+
+if TYPE_CHECKING:
+
+    class PreparedCall(NewJob, Generic[R_co], frozen=True, kw_only=True):
+        """A job to add, whose task returns this type."""
+
+
+class HasCall(Protocol[P, R_co]):
+    """A task, or a task with options."""
+
+    def call(self, *args: P.args, **kwargs: P.kwargs) -> "PreparedCall[R_co]":
+        """A prepared call."""
 
 
 JobRef = int | str | HasId

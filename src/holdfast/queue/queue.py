@@ -12,7 +12,7 @@ from ..core import queries as q
 from ..core.errors import HoldfastError, Timeout
 from ..core.job import Body, Job
 from ..core.limits import Limit
-from ..core.notes import LogLine
+from ..core.notes import LogLine, StepResult
 from ..core.schedule import Schedule
 from ..core.worker import Worker
 from ..store.common.clock import monotonic_s
@@ -272,6 +272,17 @@ class Queue(BaseQueue):
     def steps(self, job: JobRef) -> dict[str, Any]:
         """The results of a job's steps so far, by name; a FINISHED job has none."""
         return self._ask(asks.steps(job))
+
+    def timeline(self, job: JobRef) -> list[StepResult]:
+        """What a job has done, and what it waits for: steps, sleeps, signals and calls, in order."""
+        return self._ask(asks.timeline(job))
+
+    def signal(self, job: JobRef, name: str, data: Any = None, *, key: str = "") -> None:
+        """Send a signal to a job; it is kept until the job waits for it (`ctx.wait_for`) or ends.
+
+        Of several with one `key` within a day only the first is sent.
+        """
+        self._ask(asks.signal(job, name, data, key))
 
     def log(self, job: JobRef) -> list[LogLine]:
         """The last lines of a job's log, live or archived."""

@@ -22,7 +22,7 @@ from ..engine import joblog
 from ..store.common.clock import monotonic_s
 from ..store.common.interrupts import interruptible
 from . import tracing
-from .answers import RAISED, Failed, Retry, SoftTimeout, trimmed
+from .answers import RAISED, Failed, Retry, SoftTimeout, Suspended, trimmed
 from .claimed import Holding
 from .hooks import Around, run_around
 from .task import Task
@@ -32,6 +32,8 @@ from .tracing import RunSpan
 # The record of the job, or the task name of a batch of several jobs.
 _current: ContextVar[Job | str | None] = ContextVar("holdfast_job", default=None)
 _NOTHING: Any = object()
+# What a handler may raise without wanting to end its run: the group of what was raised in a task group.
+STRAY = (asyncio.CancelledError, Suspended, BaseExceptionGroup)
 Outcomes = list[Any]
 # Runs an awaitable from a thread.
 Await = Callable[[Awaitable[Any]], Any]
@@ -58,15 +60,17 @@ def run(task: Task[..., Any], jobs: Sequence[Holding], wait_for: Await | None = 
 
 
 def _run(task: Task[..., Any], jobs: Sequence[Holding], wait_for: Await | None) -> Outcomes:
+    job = jobs[0]
     try:
         if task.handling.batch:
             return _run_batch(task, jobs, wait_for)
-        return [_call(task, jobs[0], task.run, jobs[0], wait_for)]
+        outcome = _call(task, job, task.run, job, wait_for)
     except RAISED as error:
-        return [trimmed(error)] * len(jobs)
-    except asyncio.CancelledError as error:
-        # Of something that the handler awaited: a thread is not cancelled itself.
-        return [as_error(error)] * len(jobs)
+        outcome = trimmed(error)
+    except STRAY as error:
+        # Cancelled: something that the handler awaited. A thread is not cancelled itself.
+        outcome = as_error(error)
+    return [job.end_of_run or outcome] * len(jobs)
 
 
 async def run_async(task: Task[..., Any], job: Holding) -> Any:
@@ -103,14 +107,16 @@ async def _run_here(task: Task[..., Any], job: Holding) -> Any:
     try:
         if task.handling.batch:
             return (await _run_batch_async(task, [job]))[0]
-        result = task.run(job)
-        return await limited(task, job, result) if inspect.isawaitable(result) else result
+        outcome = task.run(job)
+        if inspect.isawaitable(outcome):
+            outcome = await limited(task, job, outcome)
     except RAISED as error:
-        return trimmed(error)
-    except asyncio.CancelledError as error:
-        if is_cancelled():
+        outcome = trimmed(error)
+    except STRAY as error:
+        if isinstance(error, asyncio.CancelledError) and is_cancelled():
             raise
-        return as_error(error)
+        outcome = as_error(error)
+    return job.end_of_run or outcome
 
 
 def begin(jobs: Sequence[Holding]) -> tuple[Token[Any], RunSpan | None]:

@@ -52,6 +52,7 @@ from .signature import BatchSignature, Signature
 if TYPE_CHECKING:
     from .claimed import Holding
     from .context import AnyContext
+    from .options import PreparedCall
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -133,11 +134,11 @@ class TaskWithOptions(Generic[P, R]):
         # At the first `add`: a prepared call may get further options, from `add_many`.
         self._is_checked = False
 
-    def call(self, *args: P.args, **kwargs: P.kwargs) -> NewJob:
-        """A prepared call, for `add_many` and `then`."""
+    def call(self, *args: P.args, **kwargs: P.kwargs) -> "PreparedCall[R]":
+        """A prepared call, for `add_many`, `then` and `ctx.gather`."""
         if self._connection is not None:
             raise BadInput("connection", "given", needed=NO_CONNECTION)
-        return self._new(args, kwargs, checks=False)
+        return self._new(args, kwargs, checks=False)  # type: ignore[return-value]
 
     @overload
     def add(

@@ -49,6 +49,8 @@ def may_ask_again(asked: c.Command | Query) -> bool:
     """Whether a command that may have been done can be asked for once more."""
     if isinstance(asked, c.Append):
         return all(item.key is not None for item in asked.items)
+    if isinstance(asked, c.SendSignal):
+        return bool(asked.key)
     if isinstance(asked, c.Add):
         return bool(asked.ids) or all(new.id for new in asked.jobs)
     return not isinstance(asked, ONCE)

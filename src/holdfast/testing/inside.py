@@ -12,10 +12,10 @@ from typing import Any
 from ..core import commands as c
 from ..core.queries import Query
 from ..engine.connection import Connection
+from ..engine.ended import find_awaited
 from ..engine.engine import Engine
 from ..engine.sysid import IdSource
 from ..engine.ticket import Ticket, deliver
-from ..engine.waiter import find_ended
 from ..queue.base import QueueSession
 from ..queue.lease import Lease, Renewer
 from ..queue.publishing import Declared, Publisher, Tasks
@@ -58,7 +58,7 @@ class InsideConnection(Connection):
         if asked.is_query:
             return engine.query(asked)
         if isinstance(asked, c.Await):
-            return engine.read(lambda txn: find_ended(txn, [asked]))[0]
+            return engine.read(lambda txn: find_awaited(txn, [asked]))[0]
         return engine.execute([asked]).replies[0]
 
     async def _ask_here(self, asked: c.Command | Query, wait_s: float) -> Any:

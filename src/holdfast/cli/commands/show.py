@@ -8,7 +8,7 @@ import click
 
 from ...core.counting import counted
 from ...core.durations import iso
-from ..output import clean, emit, painted, say, since, span
+from ..output import clean, cut, emit, painted, say, since, span
 from ..session import Session, now_ms, settings
 from ..words import JobId
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 SHOWN_CHARS = 4_000
 SHOWN_CHILDREN = 20
 SHOWN_LINES = 50
+SHOWN_RESULT = 80
 
 # Where an option came from, as text.
 _SOURCES = {
@@ -43,7 +44,7 @@ def show(session: Session, /, *, job_id: int) -> None:
     """
     from ...core.defaults import FOLLOWED, source_of
     from ...core.queries import GetJob
-    from ..records import job_record, line_record, outcome_record, plain
+    from ..records import job_record, line_record, outcome_record, plain, step_record
 
     with session.existing() as queue:
         job: Job = queue.connection.ask(GetJob(job_id=job_id, as_claimed=True))
@@ -55,7 +56,7 @@ def show(session: Session, /, *, job_id: int) -> None:
             "result": plain(queue.result(job_id)) if job.has_result and _finished(job) else None,
             "outcome": outcome_record(job.outcome) if job.outcome else None,
             "errors": [outcome_record(end) for end in job.errors],
-            "steps": queue.steps(job_id),
+            "steps": [step_record(step) for step in queue.timeline(job_id)],
             "log": [line_record(line) for line in queue.log(job_id)],
         }
         if session.as_json:
@@ -66,8 +67,7 @@ def show(session: Session, /, *, job_id: int) -> None:
     _show_body("data", record["data"])
     if job.has_result:
         _show_body("result", record["result"])
-    if record["steps"]:
-        _show_body("steps", record["steps"])
+    _show_steps(record["steps"])
     _show_log(job, record["log"])
     _show_errors(job, now)
     _show_children(job, children, now)
@@ -155,6 +155,22 @@ def _show_body(name: str, value: Any) -> None:
     say(_indented(text[:SHOWN_CHARS]))
     if rest > 0:
         say(f"  … and {counted(rest, 'more character')}; --json shows all")
+
+
+def _show_steps(steps: list[dict[str, Any]]) -> None:
+    if not steps:
+        return
+    say(f"\nsteps, {counted(len(steps), 'entry', 'entries')}:")
+    if len(steps) > SHOWN_LINES:
+        say(f"  … {len(steps) - SHOWN_LINES:,} before; --json shows all")
+    for step in steps[-SHOWN_LINES:]:
+        text = "" if step["result"] is None else json.dumps(step["result"], ensure_ascii=False)
+        if step["kind"] == "sleep" or (step["until"] and not step["ended"]):
+            text = f"until {step['until']}"
+        elif step["jobs"] and not step["ended"]:
+            text = f"waits for {counted(len(step['jobs']), 'job')}"
+        name = "" if step["name"] is None else f" {step['name']}"
+        say(f"  {step['number']:>3}  {step['at']}  {step['kind']}{name}  {cut(text, SHOWN_RESULT)}".rstrip())
 
 
 def _show_log(job: "Job", lines: list[dict[str, Any]]) -> None:

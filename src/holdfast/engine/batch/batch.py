@@ -260,9 +260,11 @@ class Batch(msgspec.Struct, kw_only=True, eq=False):
             or after.unique is not None
             or after.steps
             or after.log_lines
+            or after.signals
             or before is None
             or before.steps
             or before.log_lines
+            or before.signals
             or before.unique is not None
             or before.parent_id
         ):
@@ -313,7 +315,7 @@ class Batch(msgspec.Struct, kw_only=True, eq=False):
                 self.put(family.moved(parent, before, after, now_ms=self.now_ms))
         if job.unique is not None:
             self.holders.followed(before, after)
-        if before is not None and (before.steps or before.log_lines):
+        if before is not None and (before.steps or before.log_lines or before.signals):
             notes.followed(self, before, after)
 
     def add(self, new: NewJob, parent: Job | None = None) -> int:

@@ -1,12 +1,14 @@
-"""Steps and logs of jobs: rows that the holder of a job writes and that are deleted with the job."""
+"""Steps, signals and logs of jobs: rows that are deleted with the job, or when it needs them no more."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 import msgspec
+from msgspec.structs import replace
 
 from ...core import notes
+from ...core.commands import NewStep
 from ...core.job import Job
-from ...core.kinds import JOB_LOG, STEPS, name_of
+from ...core.kinds import JOB_LOG, SIGNALS, STEPS, name_of
 from ...core.notes import JobLog, StepResult
 from ...store.contract import ReadTxn
 from .working_set import WorkingSet
@@ -16,16 +18,45 @@ _read_step = msgspec.json.Decoder(StepResult).decode
 _read_log = msgspec.json.Decoder(JobLog).decode
 
 
-def add_step(batch: WorkingSet, job: Job, *, name: str, result: str) -> Job:
-    """Write the result of a step; return the job with the new number of steps."""
-    if job.again_at:
-        # The data was changed during this run: the next run does all steps again.
-        return job
-    before = step_name(job, job.steps)
-    raw = batch.rows_of(STEPS, [before]).get(before)
-    after, step = notes.stepped(job, _read_step(raw) if raw else None, name=name, result=result)
-    batch.rows[STEPS, step_name(after, after.steps)] = _encode(step)
+def add_steps(batch: WorkingSet, job: Job, steps: Iterable[NewStep]) -> Job:
+    """Add the entries of a run; return the job with them."""
+    for new in steps:
+        entry = StepResult(kind=new.kind, name=new.name, result=new.result, took_ms=new.took_ms)
+        job = put_step(batch, job, entry)
+    return job
+
+
+def put_step(batch: WorkingSet, job: Job, entry: StepResult) -> Job:
+    """Write an entry with its number, or a new one; return the job with it."""
+    if not entry.number:
+        entry = replace(entry, number=job.steps + 1, at=batch.now_ms, claim=job.claim)
+    batch.rows[STEPS, step_name(job, entry.number)] = _encode(replace(entry, number=0))
+    return notes.stepped(job, entry)
+
+
+def find_step(batch: WorkingSet, job: Job, number: int) -> StepResult | None:
+    """The entry with a number; None: there is none."""
+    name = step_name(job, number)
+    raw = batch.rows_of(STEPS, [name]).get(name) if number <= job.steps else None
+    return None if raw is None else replace(_read_step(raw), number=number)
+
+
+def add_signal(batch: WorkingSet, job: Job, name: str, data: str) -> Job:
+    """Keep a signal for a job; return the job with it."""
+    after, number = notes.mailed(job, name, len(data.encode()))
+    batch.rows[SIGNALS, signal_name(job, name, number)] = data.encode()
     return after
+
+
+def take_signal(batch: WorkingSet, job: Job, name: str) -> tuple[Job, str | None]:
+    """Take the first signal of a name; None: there is none."""
+    box = notes.mailbox(job, name)
+    if box is None:
+        return job, None
+    key = signal_name(job, name, box.first)
+    data = batch.rows_of(SIGNALS, [key])[key]
+    batch.rows[SIGNALS, key] = None
+    return notes.unmailed(job, box, len(data)), data.decode()
 
 
 def add_lines(batch: WorkingSet, job: Job, lines: Iterable[str]) -> Job:
@@ -38,9 +69,12 @@ def add_lines(batch: WorkingSet, job: Job, lines: Iterable[str]) -> Job:
 
 
 def followed(batch: WorkingSet, before: Job, after: Job | None) -> None:
-    """Delete the steps of a job that has ended, and the log of one that is deleted."""
+    """Delete the steps and signals of a job that has ended, and the log of one that is deleted."""
     for number in range(after.steps if after else 0, before.steps):
         batch.rows[STEPS, step_name(before, number + 1)] = None
+    if before.signals and (after is None or not after.signals):
+        for name in signals_of(before):
+            batch.rows[SIGNALS, name] = None
     if after is None:
         forget(batch, before)
 
@@ -52,18 +86,27 @@ def forget(batch: WorkingSet, old: Job) -> None:
 
 
 def step_name(job: Job, number: int) -> str:
-    """The key of the row of a job's n-th step."""
+    """The key of the row of a job's n-th entry."""
     return name_of(str(job.id), str(number))
 
 
-def steps(txn: ReadTxn, job: Job) -> dict[str, str]:
-    """The results of a job's steps as JSON texts, by name, in the order in which they were first done."""
-    if not job.steps:
-        return {}
-    names = [step_name(job, number + 1) for number in range(job.steps)]
-    found = txn.rows(STEPS, names)
-    done = (_read_step(found[name]) for name in names if name in found)
-    return {step.name: step.result for step in done}
+def signal_name(job: Job, name: str, number: int) -> str:
+    """The key of the row of a signal that waits for its job."""
+    return name_of(str(job.id), name, str(number))
+
+
+def signals_of(job: Job) -> Iterator[str]:
+    """The keys of the rows of all signals that wait for a job."""
+    for box in job.signals:
+        for number in range(box.first, box.next):
+            yield signal_name(job, box.name, number)
+
+
+def steps(txn: ReadTxn, job: Job, *, after: int, limit: int) -> list[StepResult]:
+    """The entries of a job with numbers above `after`, in order."""
+    names = {step_name(job, number): number for number in range(after + 1, min(job.steps, after + limit) + 1)}
+    found = txn.rows(STEPS, list(names)) if names else {}
+    return [replace(_read_step(found[name]), number=names[name]) for name in names if name in found]
 
 
 def log(txn: ReadTxn, job: Job) -> JobLog:

@@ -223,7 +223,7 @@ def _hit(batch: Batch, new: c.NewJob, job: Job, follows: bool) -> int:
         after, data = unique.hit(job, "{}", replace(new, on_conflict="replace"), now_ms=batch.now_ms)
     if data is not None:
         # The results of its steps belong to the old data.
-        after = replace(after, steps=0)
+        after = replace(after, steps=0, step_bytes=0, open_call=0)
     put(batch, job, after, data)
     return job.id
 

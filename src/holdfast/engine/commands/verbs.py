@@ -21,7 +21,7 @@ from ...core.sysid import TakeSysid
 from ..batch import notes, task_defaults
 from ..batch.batch import Batch
 from ..queries import check_counts
-from . import chores, governing, handlers, indexing, requests, schedules, tokens, workers
+from . import chores, governing, handlers, indexing, requests, schedules, suspending, tokens, workers
 from .adding import add_all, add_one, check_held, put, reserve_ids
 from .restoring import MarkRestored, mark_restored
 from .sysids import take_sysid
@@ -37,10 +37,12 @@ def answer(batch: Batch, command: c.Answer) -> JobRef:
     job = check_held(batch, command.hold, VERB_OF[code])
     if job.parent_id and code is not Code.FAILED:
         family.check_child_may_end(job, batch.find(job.parent_id), VERB_OF[code])
+    if code is Code.SUSPEND:
+        return _suspend(batch, command)
     if command.lines:
         job = notes.add_lines(batch, job, command.lines)
     after = answered(job, command, now_ms=batch.now_ms, rng=batch.rng)
-    if after.children.kept:
+    if after.children.kept and not after.open_call:
         goes = after.place == Place.DONE and after.ended != State.FAILED
         # With a finish or retry the parent has seen its ended children. After an error, as after the death of
         # its process, the next run needs them again.
@@ -57,6 +59,26 @@ def answer(batch: Batch, command: c.Answer) -> JobRef:
         chores.release(batch, after)
     elif job.then and code is Code.OK:
         _follow(batch, job, command.result)
+    return JobRef(job.id)
+
+
+def _suspend(batch: Batch, command: c.Answer) -> JobRef:
+    """End a run that goes on later; it fails if that is impossible."""
+    job = check_held(batch, command.hold, "suspend")
+    try:
+        if command.lines:
+            job = notes.add_lines(batch, job, command.lines)
+        after = suspending.suspended(batch, job, command)
+    except suspending.IMPOSSIBLE as error:
+        batch.drop()
+        failed = replace(command, code=Code.FAILED, error=str(error), suspend=None, data=None)
+        return answer(batch, failed)
+    if command.data is None:
+        batch.put(after)
+    else:
+        put(batch, job, after, command.data)
+    if after.children.pending and after.place is not Place.DONE:
+        chores.release(batch, after)
     return JobRef(job.id)
 
 
@@ -120,7 +142,7 @@ def report(batch: Batch, command: c.Report) -> JobRef:
 def step(batch: Batch, command: c.Step) -> JobRef:
     """Write a step's result; see `Step`."""
     job = check_held(batch, command.hold, "keep a step of")
-    put(batch, job, notes.add_step(batch, job, name=command.name, result=command.result), None)
+    put(batch, job, suspending.step(batch, job, command), None)
     return JobRef(job.id)
 
 
@@ -243,6 +265,7 @@ VERBS: dict[type[c.Command], Callable[[Batch, Any], Any] | None] = {
     c.WriteLog: log,
     c.Update: update,
     c.Cancel: cancel,
+    c.SendSignal: suspending.send_signal,
     c.Requeue: requeue,
     c.RequeueAll: requeue_all,
     c.Delete: delete,

@@ -23,6 +23,8 @@ from ...core.kinds import (
     REQUEST,
     SCHEDULE,
     SHARD,
+    SIGNAL_KEY,
+    SIGNALS,
     STEPS,
     SYSID,
     TASK,
@@ -45,7 +47,7 @@ Row = tuple[str, bytes]
 # Tables that are separate parts, or only concern the store that they are in.
 APART = {SHARD, NUMBER}
 # Tables whose values may be as large as bodies.
-_LARGE = {HANDLER_VERSION, LOG_ITEMS, STEPS}
+_LARGE = {HANDLER_VERSION, LOG_ITEMS, SIGNALS, STEPS}
 
 
 def _undone(raw: bytes) -> bytes:
@@ -73,6 +75,8 @@ def due_of(table: str, raw: bytes) -> int:
         return msgspec.json.decode(raw, type=Domain).due_ms
     if table == REQUEST:
         return read_note(raw).until_ms
+    if table == SIGNAL_KEY:
+        return int(raw.partition(b" ")[0])
     return int(raw) if _kind_of(table) == LOG_KEYS else 0
 
 

@@ -42,7 +42,7 @@ def _handler(command: h.RollBackHandler | h.DeleteHandler) -> int:
 # The slot of a command, or the id of its job, whose slot it is; None: all shards.
 _SLOTS: dict[type[c.Command], Callable[[Any], int | None]] = {
     **dict.fromkeys((c.Answer, c.Release, c.Extend, c.Report, c.Step, c.WriteLog, c.Update), _job),
-    **dict.fromkeys((c.Cancel, c.Requeue, c.Delete, c.Await), _job),
+    **dict.fromkeys((c.Cancel, c.Requeue, c.Delete, c.Await, c.SendSignal), _job),
     c.SetLimit: _limit,
     c.Pause: _pause,
     c.SetSchedule: _schedule,

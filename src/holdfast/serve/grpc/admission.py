@@ -47,13 +47,24 @@ STATUSES: dict[type[HoldfastError], Any] = {
     e.Unavailable: _STATUS.UNAVAILABLE,
     e.StoreError: _STATUS.INTERNAL,
 }
+
+
+def bodies_of(answer: c.Answer) -> Iterable[Body | None]:
+    """The bodies of an answer."""
+    if answer.suspend is None:
+        return (answer.result, answer.data)
+    new = (step.result or None for step in answer.suspend.steps)
+    return chain((answer.result, answer.data), new, chain.from_iterable(map(data_of, answer.suspend.jobs)))
+
+
 # The bodies of each command that has some.
 BODIES: dict[type[Command], Callable[[Any], Iterable[Body | None]]] = {
     c.Add: lambda asked: chain(chain.from_iterable(map(data_of, asked.jobs)), asked.more),
     c.SetSchedule: lambda asked: data_of(asked.job),
-    c.Answer: lambda asked: (asked.result, asked.data),
-    c.AnswerAll: lambda asked: (body for one in asked.answers for body in (one.result, one.data)),
-    c.Step: lambda asked: (asked.result,),
+    c.Answer: bodies_of,
+    c.AnswerAll: lambda asked: chain.from_iterable(map(bodies_of, asked.answers)),
+    c.Step: lambda asked: (asked.result, *(new.result or None for new in asked.before)),
+    c.SendSignal: lambda asked: (asked.data,),
     c.Update: lambda asked: (asked.data,),
     c.Append: lambda asked: (item.data for item in asked.items),
 }

@@ -41,6 +41,7 @@ SPECIAL: tuple[tuple[str, str, Endpoint, Asked], ...] = (
     ("GET", "/v1/jobs/{job_id}/result", jobs.get_result, c.Await),
     ("GET", "/v1/jobs/{job_id}/children", jobs.list_children, q.ListChildren),
     ("GET", "/v1/jobs/{job_id}/events", job_events, q.GetJob),
+    ("POST", "/v1/jobs/{job_id}/signals/{name}", jobs.signal, c.SendSignal),
     ("POST", "/v1/tokens", tokens.create_token, c.CreateToken),
     ("POST", "/jobber/queue", documents.queue_job, c.Add),
     ("POST", "/schedule/", documents.schedule_job, c.Add),

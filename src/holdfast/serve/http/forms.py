@@ -30,6 +30,7 @@ from ...core.errors import BadInput, TooLarge, as_fault
 from ...core.ids import IdRange
 from ...core.job import Job
 from ...core.managing import RunSchedule
+from ...core.notes import StepResult
 from ...core.replies import REPLIES
 from ...core.searching import JobPage, SearchJobs
 from .values import (
@@ -61,6 +62,8 @@ _MORE_IDS = {
     (JobPage, "before"),
     (IdRange, "first"),
 }
+# Text that is JSON, and "" where there is none.
+_JSON = {(c.Step, "result"), (c.NewStep, "result"), (StepResult, "result"), (c.SendSignal, "data")}
 _NAMES = {"tenant", "task", "name", "log", "schedule", "into", "tasks", "tenants"}
 # What is the server's own affair: see `core.access` of `held`.
 _HIDDEN = {
@@ -109,10 +112,6 @@ def reply_form(kind: type[c.Command | q.Query]) -> Form:
         return Form(list[Answered], None, lambda replies: list(map(_write_answered, replies)))
     if kind is c.Await:
         return form_of(c.Ended | None)
-    if kind is q.GetSteps:
-        return Form(
-            dict[str, Raw], None, lambda steps: {name: write_json(text) for name, text in steps.items()}
-        )
     if kind is q.SelectJobs:
         return Form(list[list[Any]], None, Raw)
     return form_of(REPLIES[kind])
@@ -416,12 +415,18 @@ def _field(kind: type, name: str, hint: Any, required: bool) -> Field:
             nullable = Form(Id | None, lambda text: None if text is None else read_id(text), write_any_id)
             return _plain(name, Id | None, nullable, required)
         return _plain(name, list[Id], Form(None, lambda ids: tuple(map(read_id, ids)), write_ids), required)
-    if (kind, name) == (c.Step, "result"):
-        return _plain(name, Raw, Form(Raw, read_body, write_json), required)
+    if (kind, name) in _JSON:
+        return _plain(name, Raw, Form(Raw, read_body, _write_json), required)
+    if (kind, name) == (StepResult, "jobs"):
+        return _plain(name, list[Id], Form(None, None, write_ids), required)
     if name == "more":
         return _plain(name, list[Raw], Form(None, read_bodies, write_ids), required)
     form = form_of(hint)
     return _plain(name, _named(name, hint, form.type), form, required)
+
+
+def _write_json(text: str) -> Any:
+    return write_json(text or "null")
 
 
 def _named(name: str, hint: Any, kind: Any) -> Any:

@@ -38,7 +38,7 @@ from .exchange import (
 )
 from .forms import Part, define, form_of
 from .problems import Refusal
-from .values import Id, Name, Whole, read_id
+from .values import Id, Name, Whole, read_body, read_id
 
 log = logging.getLogger("holdfast.serve")
 
@@ -167,6 +167,24 @@ def _spread(ranges: list[IdRange], news: list[c.NewJob]) -> list[int]:
         moved(first, at % SLOTS if (slot := slot_for(new)) is None else slot)
         for at, (first, new) in enumerate(zip(firsts, news, strict=True))
     ]
+
+
+async def signal(exchange: Exchange, request: Request, grant: Grant) -> Response:
+    """Send a signal; the body is its data, as webhooks send it: any JSON, and null without one."""
+    raw = await exchange.body(request)
+    command = c.SendSignal(
+        job_id=read_id(request.path_params["job_id"]),
+        name=request.path_params["name"],
+        data=await exchange.decoding.run(len(raw), lambda: _json_of(raw)),
+        key=header_of(request, KEY) or "",
+        tenant=request.query_params.get("tenant"),
+    )
+    await exchange.ask(grant, command)
+    return Response(status_code=204)
+
+
+def _json_of(raw: bytes) -> str:
+    return read_body(decode(raw or b"null", msgspec.Raw))
 
 
 # Looking

@@ -159,6 +159,7 @@ def _special(schemas: _Schemas) -> list[tuple[str, str, Json]]:
         ),
         ("GET", f"{job}/children", _named("listChildren", "List children.", listed, parameters=children)),
         ("GET", f"{job}/events", _named("jobEvents", "A job at each change.", events)),
+        ("POST", f"{job}/signals/{{name}}", _signal()),
         ("GET", "/v1/events", _named("events", "Counts.", events, parameters=[_query("tenant", _TEXT)])),
         ("POST", "/v1/tokens", _token(schemas)),
         (
@@ -172,11 +173,25 @@ def _special(schemas: _Schemas) -> list[tuple[str, str, Json]]:
     ]
 
 
+def _key(about: str) -> Json:
+    key: Json = {"name": "Idempotency-Key", "in": "header", "required": False, "description": about}
+    return key | {
+        "schema": {"type": "string", "minLength": 1, "maxLength": HTTP_KEY_BYTES, "pattern": "^[ -~]+$"}
+    }
+
+
+def _signal() -> Json:
+    """Sending a signal, whose body is its data."""
+    about = "Send a signal to a job that waits for it, now or later. The body is its data: any JSON."
+    key = _key("A signal that the job was sent with the same key is not sent again.")
+    fields = [key, _query("tenant", msgspec.json.schema(Name))]
+    sent = {"204": {"description": "Done"}}
+    return _named("sendSignal", about, sent, parameters=fields, requestBody=_body({}) | {"required": False})
+
+
 def _add(schemas: _Schemas) -> Json:
     """Adding jobs: one in JSON, or many in NDJSON."""
-    key: Json = {"name": "Idempotency-Key", "in": "header", "required": False}
-    key["description"] = "Jobs that were added with the same key are not added again."
-    key |= {"schema": {"type": "string", "minLength": 1, "maxLength": HTTP_KEY_BYTES, "pattern": "^[ -~]+$"}}
+    key = _key("Jobs that were added with the same key are not added again.")
     added = {"201": _content("The job's id", schemas.of(jobs.AddedJob))}
     added["201"]["content"][NDJSON] = {"schema": _TEXT}
     body = _body(schemas.of(form_of(c.NewJob).type))

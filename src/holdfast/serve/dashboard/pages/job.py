@@ -9,9 +9,10 @@ from ....core import commands as c
 from ....core import ids, rules
 from ....core import queries as q
 from ....core.bounds import MINUTE_MS
+from ....core.counting import counted
 from ....core.errors import Forbidden, HoldfastError, NotFound
 from ....core.job import Code, Job, Outcome, Place
-from ....core.notes import JobLog
+from ....core.notes import JobLog, StepResult
 from ....core.redaction import HIDDEN
 from ....core.searching import JobPage, SearchJobs
 from ....core.worker import Worker
@@ -34,7 +35,7 @@ async def job(view: View) -> Page:
         _or_none(view, q.GetData(job_id=job_id)),
         _or_none(view, c.Await(job_id=job_id)),
         _or_none(view, q.GetLog(job_id=job_id) if found.log_lines else None),
-        _or_none(view, q.GetSteps(job_id=job_id) if found.steps else None),
+        _or_none(view, _last_steps(found) if found.steps else None),
         _owners(view, found),
         _family(view, found),
     )
@@ -53,7 +54,7 @@ async def job(view: View) -> Page:
                 _body_card(view, "Result", shown_result) if has_result else None,
                 _runs(view, found, owners),
                 _log(view, log),
-                _steps(steps, reveal=reveal),
+                _steps(view, steps, reveal=reveal),
                 class_="wide",
             ),
             el("div", _facts(view, found, owners), _timeline(view, found), family),
@@ -248,13 +249,40 @@ def _log(view: View, log: JobLog | None) -> Markup | None:
     return parts.card("Log", el("div", lines, class_="log", tabindex="0", role="log"), aside=note)
 
 
-def _steps(steps: dict[str, str] | None, *, reveal: bool) -> Markup | None:
+def _last_steps(found: Job) -> q.GetSteps:
+    return q.GetSteps(job_id=found.id, after=max(found.steps - STEPS, 0), limit=STEPS)
+
+
+def _steps(view: View, steps: list[StepResult] | None, *, reveal: bool) -> Markup | None:
     if not steps:
         return None
-    found = list(steps.items())[:STEPS]
-    texts = [result if reveal else json_view.redact_named(name, result) for name, result in found]
-    shown = [(user_text(name), user_text(text[:500])) for (name, _), text in zip(found, texts, strict=True)]
-    return parts.card("Steps", parts.table(("Step", "Result"), shown, caption="Steps that are done"))
+    shown = [
+        (
+            str(step.number),
+            _step_name(step),
+            parts.moment(step.at, view.now_ms),
+            _step_end(view, step, reveal),
+        )
+        for step in steps
+    ]
+    columns = ("", "Step", "When", "Result")
+    return parts.card("Steps", parts.table(columns, shown, caption="What the job has done and waits for"))
+
+
+def _step_name(step: StepResult) -> Markup:
+    kind = {"step": "", "error": "failed: "}.get(step.kind, f"{step.kind} ")
+    took = f", {parts.span(step.took_ms)}" if step.took_ms else ""
+    return join(kind, user_text(step.name), took)
+
+
+def _step_end(view: View, step: StepResult, reveal: bool) -> Any:
+    """The result of an entry, or what it waits for."""
+    if step.kind == "sleep" or (step.until and not step.ended):
+        return join("until ", parts.moment(step.until, view.now_ms))
+    if not step.result:
+        return f"waits for {counted(len(step.jobs), 'job')}" if step.jobs else "waits"
+    text = step.result if reveal else json_view.redact_named(step.name, step.result)
+    return user_text(text[:500])
 
 
 def _facts(view: View, found: Job, owners: dict[int, str]) -> Markup:

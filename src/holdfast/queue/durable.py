@@ -1,0 +1,256 @@
+"""What a function that goes on later asks of the store: steps, sleeps, signals and calls.
+
+Each is a generator that yields requests and gets their replies, so that `Context` and `AsyncContext` share
+it. A wait that is not over ends the run: it raises `Suspended`.
+"""
+
+from collections.abc import Generator, Sequence
+from datetime import datetime
+from typing import Any, NoReturn, Protocol, TypeVar
+
+import msgspec
+from msgspec.structs import replace
+
+from ..core import commands as c
+from ..core import queries as q
+from ..core.bounds import STEPS_KEPT
+from ..core.checks import check_command
+from ..core.commands import NewJob, Suspension
+from ..core.durations import duration_ms, moment_ms
+from ..core.errors import BadInput, ChildFailed, NotFound, Timeout
+from ..core.job import Body, Job, State, Unreadable
+from ..core.notes import StepResult
+from . import tracing
+from .answers import Failed, Suspended
+from .asks import QueueRequest, same
+from .claimed import Holding
+from .encoding import decode, encode_result, from_json_type, reason_and_path
+from .options import Duration
+from .replay import Replay
+
+T = TypeVar("T")
+Flow = Generator[QueueRequest[Any], Any, T]
+# For `wait_for` without a default.
+RAISE: Any = object()
+
+
+class Function(Protocol):
+    """The part of a context that is used here."""
+
+    _job: Holding
+    _queue: Any
+    # What earlier runs have recorded; read on first use.
+    _replay: Replay | None
+
+
+class CallEnd(msgspec.Struct, omit_defaults=True):
+    """How a job ended that was called: its result, or why there is none."""
+
+    id: int
+    json: msgspec.Raw = msgspec.Raw(b"null")
+    raw: bytes | None = None
+    reason: str | None = None
+
+
+def replay(run: Function) -> Flow[Replay]:
+    """What earlier runs have recorded; ends the run again if it has ended, and its exception was caught."""
+    job = run._job
+    if job.end_of_run is not None:
+        raise Suspended
+    if run._replay is None:
+        found: list[StepResult] = []
+        asked: q.GetSteps | None = q.GetSteps(job_id=job.id) if job.record.steps else None
+        while asked is not None:
+            page = yield QueueRequest(asked, same)
+            found, asked = [*found, *page], asked.next_page(page)
+        # Another thread or coroutine may have read them meanwhile.
+        if run._replay is None:
+            run._replay = Replay(job.record, found)
+    return run._replay
+
+
+def begin_step(run: Function, name: str) -> Flow[StepResult | None]:
+    """The recorded end of a step; None: it is to be done now."""
+    entry = (yield from replay(run)).step(name)
+    if entry is None and run._job.record.steps >= STEPS_KEPT:
+        raise Failed(
+            f"step {name}: the job has {STEPS_KEPT:,} steps already; ctx.restart begins without them"
+        )
+    return entry
+
+
+def keep_step(run: Function, name: str, value: Any, took_ms: int) -> Flow[str]:
+    """Record the result of a step; returns it as JSON text."""
+    text = encode_result(f"result of step {name}", value)
+    if not isinstance(text, str):
+        text = msgspec.json.encode(text).decode()
+    yield from _record(run, name, text, took_ms=took_ms)
+    assert run._replay is not None
+    run._replay.kept(name, text)
+    return text
+
+
+def _record(run: Function, name: str, text: str, *, took_ms: int = 0, number: int = 0) -> Flow[None]:
+    run._job._check_open("keep a step of")
+    assert run._replay is not None
+    before = run._replay.take_unrecorded()
+    hold = run._job._lease.hold
+    command = c.Step(hold=hold, name=name, result=text, took_ms=took_ms, before=before, number=number)
+    try:
+        check_command(command)
+        yield QueueRequest(command, run._job._renewed)
+    except BadInput:
+        run._replay.untake(before)
+        raise
+
+
+def gathered(found: list[Any], *, return_exceptions: bool) -> list[Any]:
+    """The results of several calls; raises the first failure unless that is to be in the list."""
+    failed = next((one for one in found if isinstance(one, ChildFailed)), None)
+    if failed is not None and not return_exceptions:
+        raise failed
+    return found
+
+
+def version(run: Function, name: str) -> Flow[bool]:
+    """See `Context.version`."""
+    return (yield from replay(run)).version(name)
+
+
+def sleep(run: Function, how_long: Duration | datetime) -> Flow[None]:
+    """See `Context.sleep`."""
+    if isinstance(how_long, datetime):
+        wait = Suspension(kind="sleep", until=max(moment_ms(how_long, name="sleep"), 1))
+    else:
+        wait = Suspension(kind="sleep", delay_ms=duration_ms(how_long, name="sleep"))
+    entry = yield from _wait(run, wait)
+    if not _is_past(run, entry):
+        _suspend(run, wait, entry)
+
+
+def wait_for(run: Function, name: str, *, timeout: Duration | None, kind: Any, default: Any) -> Flow[Any]:
+    """See `Context.wait_for`."""
+    limit_ms = None if timeout is None else duration_ms(timeout, name="timeout")
+    wait = Suspension(kind="signal", name=name, delay_ms=limit_ms)
+    entry = yield from _wait(run, wait)
+    if entry.ended:
+        return read_json(f"signal {name}", entry.result, kind, needed="such as the handler waits for")
+    if not _is_past(run, entry):
+        _suspend(run, wait, entry)
+    if default is RAISE:
+        raise Timeout(f"signal {name!r} did not come within {timeout}")
+    return default
+
+
+def call(run: Function, news: Sequence[NewJob]) -> Flow[list[Any]]:
+    """The results of called jobs in order, with a `ChildFailed` for each that has none."""
+    if not news:
+        return []
+    wait = Suspension(kind="call", jobs=tuple(news))
+    entry = yield from _wait(run, wait)
+    if entry.ended:
+        ends = msgspec.json.decode(entry.result, type=list[CallEnd])
+    else:
+        found = yield QueueRequest(q.LoadEnded(job_ids=entry.jobs), same)
+        ended = {one.job.id: one for one in found}
+        for job_id in entry.jobs:
+            if job_id not in ended and (yield from _exists(job_id)):
+                # Requeued, so that it runs again.
+                _suspend(run, wait, entry)
+        ends = [_end_of(job_id, ended.get(job_id)) for job_id in dict.fromkeys(entry.jobs)]
+        text = msgspec.json.encode(ends).decode()
+        yield from _record(run, "results", text, number=entry.number)
+    by_id = {end.id: end for end in ends}
+    return [_result(run, new.task, by_id[job_id]) for new, job_id in zip(news, entry.jobs, strict=True)]
+
+
+def prepared(run: Function, task: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> NewJob:
+    """The call that a function makes: a prepared one, a task with its arguments, or a name with its data."""
+    if isinstance(task, NewJob):
+        if args or kwargs:
+            raise BadInput("arguments", "given", needed="absent: the prepared call has them")
+        return complete(run, task)
+    if not isinstance(task, str) and hasattr(task, "call"):
+        return complete(run, task.call(*args, **kwargs))
+    return complete(run, run._queue.call(task, *args, **kwargs))
+
+
+def complete(run: Function, new: NewJob) -> NewJob:
+    """A call with the defaults of its task, of the tenant of the job."""
+    if not isinstance(new, NewJob):
+        raise BadInput("call", type(new).__name__, needed="a prepared call, such as resize.call('a.png')")
+    done: NewJob = run._queue._complete(new)
+    record = run._job.record
+    span = done.traceparent or tracing.current_traceparent() or record.traceparent
+    return replace(done, tenant=record.tenant, traceparent=span)
+
+
+def restart(run: Function, data: Any) -> Flow[None]:
+    """See `Context.restart`."""
+    yield from replay(run)
+    body: Body | None = None
+    if data is not None:
+        task = run._job.task
+        body = run._queue.call(task, data).data
+    run._job._suspend(Suspension(kind="restart"), body)
+
+
+def _wait(run: Function, wait: Suspension) -> Flow[StepResult]:
+    """The entry of a wait; a new one ends the run."""
+    assert wait.kind != "restart"
+    entry = (yield from replay(run)).wait(wait.kind, wait.name)
+    if entry is None:
+        _suspend(run, wait)
+    return entry
+
+
+def _suspend(run: Function, wait: Suspension, entry: StepResult | None = None) -> NoReturn:
+    assert run._replay is not None
+    steps = run._replay.take_unrecorded()
+    if entry is not None:
+        wait = Suspension(kind=wait.kind, name=wait.name, step=entry.number)
+    run._job._suspend(replace(wait, steps=steps))
+
+
+def _is_past(run: Function, entry: StepResult) -> bool:
+    """Whether a wait has ended by time: by the store's clock, at which the job was due or has started."""
+    job: Job = run._job.record
+    return 0 < entry.until <= max(job.run_at, job.started_at)
+
+
+def _exists(job_id: int) -> Flow[bool]:
+    try:
+        yield QueueRequest(q.GetJob(job_id=job_id), same)
+    except NotFound:
+        return False
+    return True
+
+
+def _end_of(job_id: int, ended: c.Ended | None) -> CallEnd:
+    if ended is None:
+        return CallEnd(job_id, reason="it was deleted")
+    if ended.job.ended is not State.FINISHED:
+        return CallEnd(job_id, reason=ended.job.reason or str(ended.job.ended).lower())
+    result = ended.result
+    if isinstance(result, Unreadable):
+        return CallEnd(job_id, reason="its result is damaged")
+    if isinstance(result, bytes):
+        return CallEnd(job_id, raw=result)
+    return CallEnd(job_id) if result is None else CallEnd(job_id, json=msgspec.Raw(result.encode()))
+
+
+def _result(run: Function, task: str, end: CallEnd) -> Any:
+    if end.reason is not None:
+        return ChildFailed(end.id, end.reason, None)
+    body: Body = bytes(end.json).decode() if end.raw is None else end.raw
+    known = run._queue.tasks.get(task)
+    return decode(body) if known is None else known.read_result(body)
+
+
+def read_json(what: str, text: str, kind: Any, *, needed: str) -> Any:
+    """Decode JSON text by a type, or raise `BadInput`."""
+    try:
+        return msgspec.json.decode(text, type=kind, dec_hook=from_json_type)
+    except msgspec.DecodeError as error:
+        reason, _ = reason_and_path(error)
+        raise BadInput(what, "kept", needed=f"{needed} ({reason})") from None

@@ -1,0 +1,164 @@
+"""A function that sleeps, waits for a signal and calls other jobs, as every store must run it."""
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any
+
+from holdfast.core.errors import ChildFailed
+from holdfast.core.job import Place, State
+from holdfast.queue.context import AsyncContext, Context
+from holdfast.queue.queue import Queue
+from holdfast.testing.clock import MovedClock
+
+from .tools import DAY_MS, MINUTE_MS, complaints, nothing, see, take
+
+
+@dataclass
+class Approval:
+    """What a signal brings."""
+
+    by: str
+    amount: int
+
+
+def run_all(queue: Queue) -> int:
+    """Run what may run now, until there is nothing left; how many runs that were."""
+    count = 0
+    while (job := queue.next(renew=False)) is not None:
+        job.run()
+        count += 1
+    assert complaints(queue) == []
+    return count
+
+
+def kinds(queue: Queue, job: Any) -> list[str]:
+    """What a job has done, in order."""
+    return [f"{entry.kind} {entry.name}".strip() for entry in queue.timeline(job)]
+
+
+def test_the_example_goes_on_wherever_it_was(queue: Queue, clock: MovedClock) -> None:
+    """It sleeps, waits for a person, calls other jobs, and each part is done once."""
+    done: Counter[str] = Counter()
+
+    def create_account(user: str) -> list[str]:
+        done["create"] += 1
+        return [f"{user}/a", f"{user}/bb"]
+
+    @queue.task
+    def size(path: str) -> int:
+        done[path] += 1
+        return len(path)
+
+    @queue.task
+    async def render(sizes: list[int]) -> str:
+        done["render"] += 1
+        return "+".join(map(str, sizes))
+
+    @queue.task
+    async def onboard(ctx: AsyncContext, user: str) -> str:
+        done["runs"] += 1
+        files = await ctx.step("create", create_account, user)
+        await ctx.sleep("3 days")
+        approval = await ctx.wait_for("approval", timeout="7 days", type=Approval)
+        sizes = await ctx.gather(*[size.call(path) for path in files])
+        report = await ctx.call(render, sizes)
+        return f"{report} by {approval.by}"
+
+    job = onboard.add("ann")
+    assert run_all(queue) == 1
+    assert (queue.get(job).place, queue.get(job).run_at) == (Place.SCHEDULED, clock() + 3 * DAY_MS)
+    assert "It sleeps until" in job.why()
+    clock.advance(3 * DAY_MS)
+    assert run_all(queue) == 1
+    assert "waited for the signal 'approval' since" in job.why()
+    queue.signal(job, "approval", {"by": "bob", "amount": 5})
+    runs = run_all(queue)
+
+    assert job.result() == "5+6 by bob"
+    assert done == {"create": 1, "ann/a": 1, "ann/bb": 1, "render": 1, "runs": 5}
+    assert runs == 6
+    assert queue.get(job).attempts == 0
+
+
+def test_signals_are_kept_in_order_until_they_are_waited_for(queue: Queue) -> None:
+    """By name, also those that come before the job first runs; each is taken once."""
+
+    @queue.task
+    def collect(ctx: Context) -> list[Any]:
+        return [ctx.wait_for(name) for name in ("a", "b", "a", "a")]
+
+    job = collect.add()
+    queue.signal(job, "a", 1)
+    queue.signal(job, "b", {"x": None})
+    queue.signal(job, "a", 2)
+    assert run_all(queue) == 4
+    assert (job.get().state, kinds(queue, job)) == (
+        State.PAUSED,
+        ["signal a", "signal b", "signal a", "signal a"],
+    )
+    queue.signal(job, "b", "nobody wants it")
+    assert nothing(queue)
+    queue.signal(job, "a", 3)
+    run_all(queue)
+
+    assert job.result() == [1, {"x": None}, 2, 3]
+    assert [name for name in see(queue).records if name[0] in ("signals", "steps")] == []
+
+
+def test_a_signal_with_a_key_is_sent_once(queue: Queue, clock: MovedClock) -> None:
+    """Within a day, also when the job has ended meanwhile; the keys of different names are apart."""
+
+    @queue.task
+    def wait(ctx: Context) -> list[Any]:
+        return [ctx.wait_for("a"), ctx.wait_for("b")]
+
+    # In one domain, and so in one shard.
+    job = wait.using(domain="d").add()
+    for _ in range(2):
+        queue.signal(job, "a", 1, key="k")
+        queue.signal(job, "b", 2, key="k")
+    run_all(queue)
+    queue.signal(job, "a", 1, key="k")
+
+    assert job.result() == [1, 2]
+    clock.advance(2 * DAY_MS)
+    other = wait.using(domain="d").add()
+    queue.signal(other, "a", key="k")
+    assert len([name for name in see(queue).records if name[0] == "signal_key"]) == 1
+
+
+def test_called_jobs_are_added_once_and_their_failures_told(queue: Queue, clock: MovedClock) -> None:
+    """A run that is lost after they were added adds no others; each result is read once, then archived."""
+
+    @queue.task(attempts=1)
+    def half(number: int) -> float:
+        if number % 2:
+            raise ValueError(f"{number} is odd")
+        return number / 2
+
+    @queue.task(backoff="1s")
+    def sums(ctx: Context) -> Any:
+        assert ctx.gather() == []
+        first = ctx.gather(*[half.call(number) for number in range(4)], return_exceptions=True)
+        try:
+            ctx.call(half, 7)
+        except ChildFailed as error:
+            failed = [error.reason, queue.get(error.job_id).task]
+        if ctx.attempt == 1:
+            raise ValueError("again")
+        return [[str(one) if isinstance(one, Exception) else one for one in first], failed]
+
+    job = sums.add()
+    take(queue).run()
+    assert "waits for 4 of 4 jobs that it has called" in job.why()
+    run_all(queue)
+    assert {child.state for child in queue.jobs(parent=job)} == {State.FAILED}
+    clock.advance(MINUTE_MS)
+    run_all(queue)
+
+    odd = "job {} ended without a result: gave up after 1 attempt: ValueError: {} is odd"
+    failed = sorted(child.id for child in queue.jobs(task="half"))
+    found = job.result()
+    assert found[0] == [0.0, odd.format(failed[0], 1), 1.0, odd.format(failed[1], 3)]
+    assert found[1] == ["gave up after 1 attempt: ValueError: 7 is odd", "half"]
+    assert queue.counts()["half"] == {"FINISHED": 2, "FAILED": 3}
