@@ -188,12 +188,12 @@ def bodies_go_with_their_jobs(view: View) -> Complaints:
 
 
 def steps_and_logs_go_with_their_jobs(view: View) -> Complaints:
-    """A job has the steps and the lines that it says; who is FINISHED or CANCELLED has no steps."""
+    """A job has the steps, the signals and the lines that it says; who has ended gets no signals."""
     told = set()
     for job in (view.live | view.archived).values():
         told |= {(STEPS, step_name(job, number + 1)) for number in range(job.steps)}
         told |= {(SIGNALS, name) for name in signals_of(job)}
-        left = (job.steps, job.step_bytes, job.open_call, job.signals)
+        left = (job.open_call, job.signals)
         if any(left) and job.place == Place.DONE and job.ended != State.FAILED:
             yield f"job {job.id} is {job.state} and has {left}"
         if job.log_lines:

@@ -60,9 +60,10 @@ _ENDED: dict[str, Any] = {
     "again_at": 0,
     "waits_for": None,
 }
-# What only a job needs that runs again, also a FAILED one that is requeued.
 _NO_STEPS: dict[str, Any] = {"steps": 0, "step_bytes": 0, "open_call": 0}
-_FINISHED = _ENDED | _NO_STEPS | {"ended": State.FINISHED, "reason": "", "signals": ()}
+# A FAILED job may be requeued, and goes on with its steps, its signals and the jobs that it has called.
+_OVER: dict[str, Any] = _ENDED | {"signals": (), "open_call": 0}
+_FINISHED = _OVER | {"ended": State.FINISHED, "reason": ""}
 # What a job starts over with: after a repeat, or with data that replaced its own.
 FRESH: dict[str, Any] = {"attempts": 0, "losses": 0, "crowd_limit": 0, "scheduled_at": 0} | _NO_STEPS
 
@@ -524,8 +525,7 @@ def _done(job: Job, ended: State, *, now_ms: int, reason: str) -> Job:
         finished_at=now_ms,
         ended=ended,
         reason=reason,
-        # A FAILED job may be requeued, and continues with its steps.
-        **(_ENDED if ended == State.FAILED else _ENDED | _NO_STEPS | {"signals": ()}),
+        **(_ENDED if ended == State.FAILED else _OVER),
     )
 
 

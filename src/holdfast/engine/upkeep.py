@@ -16,6 +16,7 @@ from ..core.bounds import UPKEEP_JOBS
 from ..core.job import Job, Place
 from ..core.jump import Overdue, extend_lease, purged_before
 from . import history
+from .batch import notes
 from .batch.batch import Batch
 from .batch.limiting import due_domains
 from .commands import chores, governing, schedules, workers
@@ -87,7 +88,7 @@ def _purge(batch: Batch) -> int:
     if isinstance(before, Overdue):
         governing.put_overdue(batch, before)
         return 0
-    return batch.forget([job for job in old if job.finished_at < before])
+    return batch.forget(notes.few([job for job in old if job.finished_at < before]))
 
 
 def _quiet_ms(batch: Batch) -> int:

@@ -270,7 +270,7 @@ class Queue(BaseQueue):
         return self._ask(asks.counts(self.tenant))
 
     def steps(self, job: JobRef) -> dict[str, Any]:
-        """The results of a job's steps so far, by name; a FINISHED job has none."""
+        """The results of a job's steps so far, by name."""
         return self._ask(asks.steps(job))
 
     def timeline(self, job: JobRef) -> list[StepResult]:

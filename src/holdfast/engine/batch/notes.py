@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 import msgspec
 from msgspec.structs import replace
 
-from ...core import notes
+from ...core import bounds, notes
 from ...core.commands import NewStep
 from ...core.job import Job
 from ...core.kinds import JOB_LOG, SIGNALS, STEPS, name_of
@@ -69,20 +69,38 @@ def add_lines(batch: WorkingSet, job: Job, lines: Iterable[str]) -> Job:
 
 
 def followed(batch: WorkingSet, before: Job, after: Job | None) -> None:
-    """Delete the steps and signals of a job that has ended, and the log of one that is deleted."""
-    for number in range(after.steps if after else 0, before.steps):
-        batch.rows[STEPS, step_name(before, number + 1)] = None
+    """Delete the signals of a job that has ended, the steps of one that begins again, or all."""
+    if after is None:
+        forget(batch, before)
+    elif after.steps < before.steps:
+        _cut_steps(batch, before, after.steps)
     if before.signals and (after is None or not after.signals):
         for name in signals_of(before):
             batch.rows[SIGNALS, name] = None
-    if after is None:
-        forget(batch, before)
 
 
 def forget(batch: WorkingSet, old: Job) -> None:
-    """Delete the log of a job that is deleted from the archive."""
+    """Delete the steps and the log of a job that is deleted, live or from the archive."""
+    _cut_steps(batch, old, 0)
     if old.log_lines:
         batch.rows[JOB_LOG, str(old.id)] = None
+
+
+def few(jobs: Iterable[Job]) -> list[Job]:
+    """So many of these jobs that one transaction can delete their steps too, but at least one."""
+    found: list[Job] = []
+    steps = 0
+    for job in jobs:
+        steps += job.steps
+        if found and steps > bounds.STEPS_KEPT:
+            break
+        found.append(job)
+    return found
+
+
+def _cut_steps(batch: WorkingSet, job: Job, kept: int) -> None:
+    for number in range(kept, job.steps):
+        batch.rows[STEPS, step_name(job, number + 1)] = None
 
 
 def step_name(job: Job, number: int) -> str:

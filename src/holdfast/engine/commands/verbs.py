@@ -238,7 +238,8 @@ def check_tenant(job: Job, tenant: str | None) -> None:
 
 def purge(batch: Batch, command: c.Purge) -> int:
     """Delete old archived jobs; see `Purge`."""
-    return batch.forget(batch.txn.ended(command.before_ms, tenant=command.tenant, limit=command.limit))
+    old = batch.txn.ended(command.before_ms, tenant=command.tenant, limit=command.limit)
+    return batch.forget(notes.few(old))
 
 
 class RepairCounts(c.Command, frozen=True, kw_only=True):
