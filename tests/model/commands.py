@@ -256,7 +256,12 @@ operators = _often(
     (2, _plans(c.Update, 3, _UPDATES, job_id=0)),
     (1, _plans(c.Update, 3, _UPDATES, job_id=0, hold=_HOLD)),
     (2, _plans(c.Cancel, 1, _each(force=(True,)), job_id=0)),
-    (2, _plans(c.Requeue, 2, _each(run_at=_MOMENTS, task=TASKS, forgive=(0, 1)), job_id=0)),
+    (
+        2,
+        _plans(
+            c.Requeue, 2, _each(run_at=_MOMENTS, task=TASKS, forgive=(0, 1), from_step=("a", "2")), job_id=0
+        ),
+    ),
     (1, _plans(c.Delete, 0, [], job_id=0)),
 )
 _LIMITS = [

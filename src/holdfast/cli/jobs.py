@@ -304,12 +304,19 @@ def _delete(queue: "Queue", *, ids: tuple[int, ...], **options: Any) -> None:
     many.run(many.choose(ids, **options), lambda job_id: Delete(job_id=job_id))
 
 
+_FROM = click.Option(
+    ["--from", "from_step"], metavar="STEP", help="Do this step and all after it again: a name or number."
+)
+
+
 @verb_command(
     "requeue",
-    params=(_IDS, *_SELECTING, _ALL, YES),
-    without=("job_id", "task", "forgive", "unless_running"),
+    params=(_IDS, *_SELECTING, _ALL, YES, _FROM),
+    without=("job_id", "task", "forgive", "unless_running", "from_step"),
 )
-def _requeue(queue: "Queue", *, ids: tuple[int, ...], run_at: int | None, **options: Any) -> None:
+def _requeue(
+    queue: "Queue", *, ids: tuple[int, ...], run_at: int | None, from_step: str | None, **options: Any
+) -> None:
     """Put jobs back in the queue, with their attempts reset.
 
     By id you can requeue a job in any state, except archived jobs; of running ones you are asked, since they
@@ -326,7 +333,12 @@ def _requeue(queue: "Queue", *, ids: tuple[int, ...], run_at: int | None, **opti
     confirmed = chosen if options["yes"] or not ids else _confirm_running(queue, chosen)
     many.run(
         chosen,
-        lambda job_id: Requeue(job_id=job_id, run_at=run_at or 0, unless_running=job_id not in confirmed),
+        lambda job_id: Requeue(
+            job_id=job_id,
+            run_at=run_at or 0,
+            unless_running=job_id not in confirmed,
+            from_step=from_step or "",
+        ),
     )
 
 

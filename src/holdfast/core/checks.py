@@ -19,6 +19,7 @@ from .commands import (
     NewJob,
     NewStep,
     Report,
+    Requeue,
     ReserveIds,
     SendSignal,
     Step,
@@ -295,6 +296,8 @@ def check_command(command: Command) -> None:
         _check_steps((*command.before, NewStep(name=command.name, result=command.result)))
     if isinstance(command, SendSignal):
         _check_signal(command)
+    if isinstance(command, Requeue) and command.from_step:
+        check_name("from_step", command.from_step)
     if isinstance(command, WriteLog | Answer):
         check_lines(command.lines)
     if isinstance(command, Update):

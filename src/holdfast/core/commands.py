@@ -323,7 +323,8 @@ class Requeue(Command, frozen=True, kw_only=True):
     """Put a job back in the queue, from any state but archived, with its attempts reset.
 
     `forgive`: how many of its losses to reset, of which the current run counts as one; None: all.
-    `unless_running`: refuse a job that runs, which would then run a second time beside itself.
+    `unless_running`: refuse a job that runs, which would then run a second time beside itself. `from_step`:
+    the name or number of a step; it and what came after it are done again, what came before is kept.
     """
 
     job_id: int
@@ -332,6 +333,7 @@ class Requeue(Command, frozen=True, kw_only=True):
     forgive: int | None = None
     tenant: str | None = None
     unless_running: bool = False
+    from_step: str = ""
 
 
 class RequeueAll(Command, frozen=True, kw_only=True):

@@ -59,14 +59,18 @@ _ID_BYTES = 20
 def stepped(job: Job, entry: StepResult) -> Job:
     """Return the job with an entry among its steps: a new one, or one that has its result now."""
     is_new = entry.number > job.steps
-    named = len(entry.name.encode()) + _ID_BYTES * len(entry.jobs) if is_new else 0
-    total = job.step_bytes + named + len(entry.result.encode())
+    total = job.step_bytes + (entry_size(entry) if is_new else len(entry.result.encode()))
     if entry.number > bounds.STEPS_KEPT:
         raise TooLarge(f"steps of job {job.id}", entry.number, needed=f"at most {bounds.STEPS_KEPT:,}")
     if total > bounds.STEP_BYTES:
         needed = f"at most {bounds.STEP_BYTES:,} bytes in all"
         raise TooLarge(f"steps of job {job.id}", f"{total:,} bytes", needed=needed)
     return replace(job, steps=max(job.steps, entry.number), step_bytes=total)
+
+
+def entry_size(entry: StepResult) -> int:
+    """About how many bytes an entry takes of those that a job may have."""
+    return len(entry.name.encode()) + len(entry.result.encode()) + _ID_BYTES * len(entry.jobs)
 
 
 def mailed(job: Job, name: str, size: int) -> tuple[Job, int]:

@@ -189,6 +189,7 @@ FIELDS: dict[str, str] = {
     "force": "End a running job at once, without asking its handler.",
     "forgive": "How many of its losses are forgotten; null: all.",
     "fraction": "How much is done, from 0 to 1.",
+    "from_step": "The name or number of a step: it and all after it are done again.",
     "glob": "Only tasks whose names match this pattern.",
     "handled": "Whether only tasks with a stored handler are claimed.",
     "has_result": "Whether the job has a result.",

@@ -83,7 +83,7 @@ def _get_data(txn: ReadTxn, query: q.GetData) -> Body:
 
 def _get_steps(txn: ReadTxn, query: q.GetSteps) -> list[StepResult]:
     check_page(query)
-    found = notes.steps(txn, _find(txn, query), after=query.after, limit=query.limit)
+    found = notes.steps(txn.rows, _find(txn, query), after=query.after, limit=query.limit)
     if not query.redacted:
         return found
     return [

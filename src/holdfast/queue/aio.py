@@ -289,10 +289,16 @@ class AsyncQueue(BaseQueue):
         return await self._ask(asks.cancel(job, force=force))
 
     async def requeue(
-        self, job: JobRef, *, run_at: Moment | None = None, unless_running: bool = False
+        self,
+        job: JobRef,
+        *,
+        run_at: Moment | None = None,
+        unless_running: bool = False,
+        from_step: str | int = "",
     ) -> Job:
-        """Requeue a job."""
-        return await self._ask(asks.requeue(job, run_at=run_at, unless_running=unless_running))
+        """Requeue a job; see `Queue.requeue`."""
+        ask = asks.requeue(job, run_at=run_at, unless_running=unless_running, from_step=from_step)
+        return await self._ask(ask)
 
     async def update(
         self,

@@ -94,10 +94,15 @@ def cancel(job: Any, *, force: bool) -> QueueRequest[Job]:
     return QueueRequest(c.Cancel(job_id=job_id(job), force=bool(force)), same)
 
 
-def requeue(job: Any, *, run_at: Moment | None, unless_running: bool) -> QueueRequest[Job]:
+def requeue(
+    job: Any, *, run_at: Moment | None, unless_running: bool, from_step: str | int
+) -> QueueRequest[Job]:
     """Requeue a job."""
     at = 0 if run_at is None else moment_ms(run_at, name="run_at")
-    command = c.Requeue(job_id=job_id(job), run_at=at, unless_running=bool(unless_running))
+    command = c.Requeue(
+        job_id=job_id(job), run_at=at, unless_running=bool(unless_running), from_step=str(from_step)
+    )
+    check_command(command)
     return QueueRequest(command, same)
 
 

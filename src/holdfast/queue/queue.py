@@ -299,12 +299,21 @@ class Queue(BaseQueue):
         """
         return self._ask(asks.cancel(job, force=force))
 
-    def requeue(self, job: JobRef, *, run_at: Moment | None = None, unless_running: bool = False) -> Job:
+    def requeue(
+        self,
+        job: JobRef,
+        *,
+        run_at: Moment | None = None,
+        unless_running: bool = False,
+        from_step: str | int = "",
+    ) -> Job:
         """Requeue a job in any state but archived, with its attempts reset.
 
-        A job that runs may then run a second time beside itself; `unless_running` refuses it.
+        A job that runs may then run a second time beside itself; `unless_running` refuses it. `from_step`:
+        this step, by name or number, and all after it are done again.
         """
-        return self._ask(asks.requeue(job, run_at=run_at, unless_running=unless_running))
+        ask = asks.requeue(job, run_at=run_at, unless_running=unless_running, from_step=from_step)
+        return self._ask(ask)
 
     def update(
         self,

@@ -1,6 +1,6 @@
 """Steps, signals and logs of jobs: rows that are deleted with the job, or when it needs them no more."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 
 import msgspec
 from msgspec.structs import replace
@@ -13,6 +13,8 @@ from ...core.notes import JobLog, StepResult
 from ...store.contract import ReadTxn
 from .working_set import WorkingSet
 
+# How rows are read: with the changes of a batch, or without.
+ReadsRows = Callable[[str, Collection[str]], dict[str, bytes]]
 _encode = msgspec.json.Encoder().encode
 _read_step = msgspec.json.Decoder(StepResult).decode
 _read_log = msgspec.json.Decoder(JobLog).decode
@@ -120,10 +122,10 @@ def signals_of(job: Job) -> Iterator[str]:
             yield signal_name(job, box.name, number)
 
 
-def steps(txn: ReadTxn, job: Job, *, after: int, limit: int) -> list[StepResult]:
+def steps(rows: ReadsRows, job: Job, *, after: int, limit: int) -> list[StepResult]:
     """The entries of a job with numbers above `after`, in order."""
     names = {step_name(job, number): number for number in range(after + 1, min(job.steps, after + limit) + 1)}
-    found = txn.rows(STEPS, list(names)) if names else {}
+    found = rows(STEPS, list(names)) if names else {}
     return [replace(_read_step(found[name]), number=names[name]) for name in names if name in found]
 
 

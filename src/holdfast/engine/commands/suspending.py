@@ -9,13 +9,15 @@ from ...core.bounds import DAY_MS, MAX_TIME_MS
 from ...core.errors import BadInput, NotFound, Refused
 from ...core.job import Job, Place, Wait
 from ...core.kinds import SIGNAL_KEY, name_of
-from ...core.notes import StepResult
+from ...core.notes import StepResult, entry_size
 from ...core.rules import waits_for_signal
 from ..batch import notes
 from ..batch.batch import Batch
 from . import chores
 from .adding import add_one
 
+# How many names of steps an error shows.
+SHOWN = 10
 # How many expired keys each new one deletes; more than one, so that they do not accumulate.
 REMOVED_AT_ONCE = 10
 
@@ -95,6 +97,19 @@ def step(batch: Batch, job: Job, command: c.Step) -> Job:
     job = notes.put_step(batch, job, replace(entry, result=command.result, ended=batch.now_ms))
     job = replace(job, open_call=0)
     return chores.sweep(batch, job, goes=True) if job.children.kept else job
+
+
+def cut_from(batch: Batch, job: Job, wanted: str) -> Job:
+    """The job without a step, by its name or number, and what came after it."""
+    entries = notes.steps(batch.rows_of, job, after=0, limit=job.steps)
+    first = next((one for one in entries if wanted in (one.name, str(one.number))), None)
+    if first is None:
+        names = ", ".join(dict.fromkeys([one.name for one in entries[-SHOWN:] if one.name]))
+        found = f"the last are {names}" if names else f"it has {job.steps}"
+        raise BadInput("from_step", wanted, needed=f"the name or number of a step of job {job.id}: {found}")
+    kept = first.number - 1
+    size = sum(entry_size(one) for one in entries[:kept])
+    return replace(job, steps=kept, step_bytes=size, open_call=job.open_call if job.open_call <= kept else 0)
 
 
 def send_signal(batch: Batch, command: c.SendSignal) -> None:

@@ -192,6 +192,8 @@ def requeue(batch: Batch, command: c.Requeue) -> JobRef:
     job = batch.get(command.job_id, command.tenant)
     if command.unless_running:
         rules.check_not_running(job)
+    if command.from_step:
+        job = suspending.cut_from(batch, job, command.from_step)
     after = rules.requeue(
         job, now_ms=batch.now_ms, run_at=command.run_at, task=command.task, forgive=command.forgive
     )
