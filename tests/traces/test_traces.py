@@ -5,6 +5,7 @@ import json
 import logging
 import subprocess
 import sys
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -145,6 +146,36 @@ def test_the_jobs_that_a_handler_adds_continue_its_trace(queue, spans, tracer):
         assert parent_of(spans.one(f"add {name}")) == id_of(first)
         assert parent_of(spans.one(f"run {name}")) == id_of(spans.one(f"add {name}"))
     assert parent_of(spans.one("run after")) == id_of(spans.one("add parent"))
+
+
+def test_steps_are_spans_of_their_run_and_a_suspension_is_no_error(queue, spans, tracer):
+    """A later run has no span of a step that was done before; the called job continues the trace."""
+
+    @queue.task
+    def size(path: str) -> int:
+        return len(path)
+
+    @queue.task
+    def sums(ctx: holdfast.Context) -> Any:
+        ctx.step("first", lambda: None)
+        with suppress(ValueError):
+            ctx.step("second", int, "x")
+        return ctx.call(size, "a.png")
+
+    with tracer.start_as_current_span("mine"):
+        sums.add()
+    for _ in range(3):
+        queue.next().run()
+
+    assert [span.name for span in spans.all] == [
+        *("add sums", "mine", "step first", "step second", "run sums", "run size", "run sums")
+    ]
+    first, second, run, child, last = spans.all[2:]
+    assert {parent_of(first), parent_of(second), parent_of(child)} == {id_of(run)}
+    assert [span.status.status_code.name for span in (first, second, run, last)] == [
+        *("UNSET", "ERROR", "UNSET", "UNSET")
+    ]
+    assert run.attributes["holdfast.outcome"] == "suspended"
 
 
 def test_coroutines_and_threads_have_the_span_of_their_run(queue, spans, tracer):

@@ -54,9 +54,9 @@ def started(job: Job, *, trace_id: str = "") -> None:
 
 
 def event_of(job: Job, answer: c.Answer) -> str:
-    """The event that a run ends with: finished, retry, failed or cancelled."""
-    if answer.code is Code.OK:
-        return "finished"
+    """The event that a run ends with: finished, suspended, retry, failed or cancelled."""
+    if answer.code in (Code.OK, Code.SUSPEND):
+        return "finished" if answer.suspend is None else "suspended"
     after = answered(job, answer, now_ms=job.started_at or system_clock(), rng=lambda: EXPECTED_DICE)
     return _event(job, answer, after)
 

@@ -15,7 +15,7 @@ from ..core import commands as c
 from ..core.errors import BadInput, ChildFailed, LeaseLost
 from ..core.job import Job
 from ..store.common.clock import monotonic_s
-from . import asks, durable
+from . import asks, durable, tracing
 from .answers import Failed, Retry, Suspended
 from .asks import QueueRequest
 from .claimed import Holding
@@ -180,7 +180,8 @@ class Context(Running):
         outer, began_s = self._stepping.get(name), monotonic_s()
         self._stepping[name] = threading.current_thread()
         try:
-            value = fn()
+            with tracing.step(name):
+                value = fn()
         except Exception as error:
             self._failed(name, error, began_s)
             raise
@@ -351,9 +352,10 @@ class AsyncContext(Running):
         began_s = monotonic_s()
         self._stepping[name] = _running_task()
         try:
-            value = fn()
-            if inspect.isawaitable(value):
-                value = await value
+            with tracing.step(name):
+                value = fn()
+                if inspect.isawaitable(value):
+                    value = await value
         except Exception as error:
             self._failed(name, error, began_s)
             raise

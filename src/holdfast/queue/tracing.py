@@ -10,7 +10,7 @@ anything here.
 import importlib
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +29,7 @@ API = "opentelemetry.trace"
 SYSTEM = "holdfast"
 MESSAGE_ID, BATCH_SIZE = "messaging.message.id", "messaging.batch.message_count"
 ATTEMPT, OUTCOME, TENANT = "holdfast.attempt", "holdfast.outcome", "holdfast.tenant"
+STEP = "holdfast.step"
 
 
 def current_traceparent() -> str:
@@ -80,6 +81,14 @@ def adding(ask: QueueRequest[list[int]], *, otherwise: str = "") -> Iterator[Que
         yield ask._replace(asked=replace(command, jobs=mark(command.jobs, traceparent_of(span))), read=read)
 
 
+def step(name: str) -> AbstractContextManager[Any]:
+    """A span around the function of a step, if a span is active."""
+    if API not in sys.modules or not current_traceparent():
+        return nullcontext()
+    # With its exception, if it raises one.
+    return _tracer().start_as_current_span(f"step {name}", attributes={STEP: name})
+
+
 class RunSpan:
     """The span of one run, of a job or of a batch of several."""
 
@@ -125,7 +134,7 @@ class RunSpan:
 
     def end_answered(self, job: Job, answer: c.Answer, error: BaseException | None) -> None:
         """End it with the answer of a job's run."""
-        has_failed = answer.code is not Code.OK and answer.counts
+        has_failed = answer.code not in (Code.OK, Code.SUSPEND) and answer.counts
         self.end(joblog.event_of(job, answer), answer.error if has_failed else "", error)
 
     def end(self, outcome: str, text: str = "", error: BaseException | None = None) -> None:
