@@ -106,6 +106,26 @@ def test_signals_are_kept_in_order_until_they_are_waited_for(queue: Queue) -> No
     assert [entry.result for entry in queue.timeline(job)] == ["1", '{"x":null}', "2", "3"]
 
 
+def test_a_job_is_found_by_its_unique_key(queue: Queue) -> None:
+    """So that a signal can go to the order, whatever the id of its job; of its task and domain alone."""
+
+    @queue.task
+    def order(ctx: Context, number: int) -> str:
+        return ctx.wait_for("paid", type=str)
+
+    job = order.using(unique="7").add(7)
+    other = order.using(unique="7", domain="shop").add(7)
+    run_all(queue)
+
+    assert (queue.find(order, unique="7"), queue.find("order", unique=b"7", domain="shop")) == (job, other)
+    assert [queue.find("other", unique="7"), queue.find(order, unique="8")] == [None, None]
+    found = queue.find(order, unique="7")
+    assert found is not None
+    queue.signal(found, "paid", "in cash")
+    run_all(queue)
+    assert (job.result(), queue.find(order, unique="7")) == ("in cash", None)
+
+
 def test_a_signal_with_a_key_is_sent_once(queue: Queue, clock: MovedClock) -> None:
     """Within a day, also when the job has ended meanwhile; the keys of different names are apart."""
 

@@ -268,6 +268,11 @@ class AsyncQueue(BaseQueue):
         """The results of a job's steps so far, by name."""
         return await self._ask(asks.steps(job))
 
+    async def find(self, task: TaskRef, *, unique: Key, domain: Key | None = None) -> AsyncHandle[Any] | None:
+        """The job that holds a unique key; see `Queue.find`."""
+        found = await self._ask(asks.find(task, unique, domain, tenant=self.tenant))
+        return AsyncHandle(self, found) if found else None
+
     async def timeline(self, job: JobRef) -> list[StepResult]:
         """What a job has done, and what it waits for; see `Queue.timeline`."""
         return await self._ask(asks.timeline(job))

@@ -278,6 +278,24 @@ def steps(job: Any) -> QueueRequest[dict[str, Any]]:
     )
 
 
+def find(task: Any, unique: Key, domain: Key | None, *, tenant: str) -> QueueRequest[int]:
+    """The job that holds a unique key, or 0."""
+    new = c.NewJob(
+        task=task_name(task),
+        tenant=tenant,
+        unique=key_bytes("unique", unique),
+        domain=None if domain is None else key_bytes("domain", domain),
+    )
+    check_new(new)
+
+    def read(found: q.Loaded) -> int:
+        # Without one, the port's query finds any job of that name.
+        job = found.jobs.get(found.holder_id)
+        return job.id if job is not None and (job.unique, job.domain) == (new.unique, new.domain) else 0
+
+    return QueueRequest(q.LoadJobs(job_ids=(), holder_of=new), read)
+
+
 def timeline(job: Any) -> QueueRequest[list[StepResult]]:
     """What a job has done, and what it waits for, in order."""
     return QueueRequest(q.GetSteps(job_id=job_id(job)), same)

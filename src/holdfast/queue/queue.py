@@ -273,6 +273,11 @@ class Queue(BaseQueue):
         """The results of a job's steps so far, by name."""
         return self._ask(asks.steps(job))
 
+    def find(self, task: TaskRef, *, unique: Key, domain: Key | None = None) -> Handle[Any] | None:
+        """The job of a task that holds a unique key, in a domain if it has one; None: no job does."""
+        found = self._ask(asks.find(task, unique, domain, tenant=self.tenant))
+        return Handle(self, found) if found else None
+
     def timeline(self, job: JobRef) -> list[StepResult]:
         """What a job has done, and what it waits for: steps, sleeps, signals and calls, in order."""
         return self._ask(asks.timeline(job))
