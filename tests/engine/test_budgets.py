@@ -12,6 +12,7 @@ import pytest
 import holdfast
 from holdfast.core import commands as c
 from holdfast.queue import tracing
+from holdfast.queue.context import Context
 from tests.doubles import engine_of
 from tests.store.helpers import wait_until_settled
 
@@ -30,6 +31,8 @@ GET_CALLS = {"memory": 45, "sqlite": 70}
 CLAIM_AND_FINISH_CALLS = 25
 # A loop of `next` and `done`, for each job; on SQLite most of them are those of 9 and 6 statements.
 NEXT_AND_DONE_CALLS = {"memory": 400, "sqlite": 370}
+# A step of a handler: a commit of one job and one row.
+STEP_CALLS = {"memory": 225, "sqlite": 250}
 
 
 class Profile:
@@ -138,6 +141,17 @@ def test_a_loop_of_next_and_done_stays_within_its_budget(queue, profile, url):
 
     profile.count(lambda: queue.next(["work"]).done())
     assert profile.all / JOBS <= NEXT_AND_DONE_CALLS["memory" if url == "memory://" else "sqlite"]
+
+
+def test_a_step_stays_within_its_budget(queue, profile, url):
+    """One plain commit, like an answer: nothing is read, also after steps before it."""
+    queue.add("work", {"text": "x"})
+    ctx = Context(queue.next(["work"], renew=False), queue)
+    names = iter(range(10 * JOBS))
+    ctx.step("first", len, "")
+
+    profile.count(lambda: ctx.step(f"s{next(names)}", len, ""))
+    assert profile.all / JOBS <= STEP_CALLS["memory" if url == "memory://" else "sqlite"]
 
 
 def test_options_that_are_kept_cost_an_add_nothing(queue, profile):

@@ -125,6 +125,10 @@ def _screen_answer(grant: Grant, asked: c.Answer) -> c.Answer:
     return asked if asked.held is None else replace(asked, held=None)
 
 
+def _screen_step(_grant: Grant, asked: c.Step) -> c.Step:
+    return asked if asked.held is None else replace(asked, held=None)
+
+
 def _screen_answers(grant: Grant, asked: c.AnswerAll) -> c.AnswerAll:
     return replace(asked, answers=tuple(_screen_answer(grant, one) for one in asked.answers), held=())
 
@@ -144,6 +148,7 @@ _SCREENS: dict[type, Callable[[Grant, Any], Any]] = {
     **dict.fromkeys((SearchJobs, c.Await), _screen_data),
     c.Answer: _screen_answer,
     c.AnswerAll: _screen_answers,
+    c.Step: _screen_step,
     c.Append: _screen_log,
     c.TrimLog: _screen_log,
     q.ReadLog: _screen_read_log,

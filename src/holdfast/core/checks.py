@@ -268,47 +268,44 @@ def data_of(new: NewJob) -> Iterator[Body]:
 
 def check_command(command: Command) -> None:
     """Refuse bad input before it goes anywhere: check the fields of a command that have limits."""
-    if isinstance(command, Add):
-        check_add(command)
-        return
-    for field, check in _checked_fields(type(command)):
-        if (value := getattr(command, field)) is not None:
-            check(field, value)
-    if isinstance(command, Claim):
-        _check_claim(command)
-    if isinstance(command, AnswerAll):
-        if command.held and len(command.held) != len(command.answers):
-            raise BadInput("held", f"{len(command.held)} records", needed=f"{len(command.answers)}, or none")
-        called = sum([len(answer.suspend.jobs) for answer in command.answers if answer.suspend])
-        if called > bounds.BATCH_JOBS:
-            raise TooLarge("jobs", called, needed=f"at most {bounds.BATCH_JOBS:,} in all answers together")
-        for answer in command.answers:
-            check_command(answer)
-    if isinstance(command, Answer):
-        _check_answer(command)
-    if isinstance(command, ReserveIds):
-        check_whole("count", command.count, 1, bounds.BATCH_JOBS)
-    if isinstance(command, TakeSysid):
-        _check_sysid(command)
-    if isinstance(command, Report):
-        _check_report(command)
-    if isinstance(command, Step):
-        _check_steps((*command.before, NewStep(name=command.name, result=command.result)))
-    if isinstance(command, SendSignal):
-        _check_signal(command)
-    if isinstance(command, Requeue) and command.from_step:
-        check_name("from_step", command.from_step)
-    if isinstance(command, WriteLog | Answer):
-        check_lines(command.lines)
-    if isinstance(command, Update):
-        for field, check in _FIELD_CHECKS:
-            value = getattr(command, field, None)
-            # An empty `repeat` ends the repeats.
-            if value is not None and (field, value) != ("repeat", ""):
+    kind = type(command)
+    if kind is not Add:
+        for field, check in _checked_fields(kind):
+            if (value := getattr(command, field)) is not None:
                 check(field, value)
+    if (check_kind := _KIND_CHECKS.get(kind)) is not None:
+        check_kind(command)
+
+
+def _check_answers(command: AnswerAll) -> None:
+    if command.held and len(command.held) != len(command.answers):
+        raise BadInput("held", f"{len(command.held)} records", needed=f"{len(command.answers)}, or none")
+    called = sum([len(answer.suspend.jobs) for answer in command.answers if answer.suspend])
+    if called > bounds.BATCH_JOBS:
+        raise TooLarge("jobs", called, needed=f"at most {bounds.BATCH_JOBS:,} in all answers together")
+    for answer in command.answers:
+        check_command(answer)
+
+
+def _check_step(command: Step) -> None:
+    _check_steps((*command.before, NewStep(name=command.name, result=command.result)))
+
+
+def _check_update(command: Update) -> None:
+    for field, check in _FIELD_CHECKS:
+        value = getattr(command, field, None)
+        # An empty `repeat` ends the repeats.
+        if value is not None and (field, value) != ("repeat", ""):
+            check(field, value)
+
+
+def _check_requeue(command: Requeue) -> None:
+    if command.from_step:
+        check_name("from_step", command.from_step)
 
 
 def _check_answer(answer: Answer) -> None:
+    check_lines(answer.lines)
     if answer.priority is not None:
         check_whole("priority", answer.priority, 0, bounds.MAX_PRIORITY)
     for field in ("cpu_ms", "wall_ms"):
@@ -500,6 +497,20 @@ _FIELD_CHECKS: tuple[tuple[str, Any], ...] = (
     ("schedule", check_name),
     ("traceparent", _traceparent),
 )
+_KIND_CHECKS: dict[type[Command], Any] = {
+    Add: check_add,
+    Answer: _check_answer,
+    AnswerAll: _check_answers,
+    Claim: _check_claim,
+    Report: _check_report,
+    Requeue: _check_requeue,
+    ReserveIds: lambda command: check_whole("count", command.count, 1, bounds.BATCH_JOBS),
+    SendSignal: _check_signal,
+    Step: _check_step,
+    TakeSysid: _check_sysid,
+    Update: _check_update,
+    WriteLog: lambda command: check_lines(command.lines),
+}
 _COMMAND_CHECKS: tuple[tuple[str, Any], ...] = (
     ("data", check_body),
     ("result", check_body),

@@ -276,6 +276,8 @@ class Step(Command, frozen=True, kw_only=True):
     took_ms: int = 0
     before: tuple[NewStep, ...] = ()
     number: int = 0
+    # The record as the holder knows it, which may save the store a read.
+    held: Job | None = None
 
 
 class WriteLog(Command, frozen=True, kw_only=True):

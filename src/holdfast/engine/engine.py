@@ -17,6 +17,7 @@ from msgspec.structs import replace
 from ..core import bounds
 from ..core import commands as c
 from ..core.errors import Conflict, Stopped, StoreError
+from ..core.kinds import STEPS
 from ..core.moving import check_open
 from ..core.queries import Query
 from ..store.common.clock import monotonic_s
@@ -185,7 +186,9 @@ class Engine(AnyEngine):
         txn: Any = plain.NothingToRead(now_ms)
         maker = IdMaker(self.ids, txn, self.shard_info.slots)
         changes = self._transact(txn, maker, commands, done, claims=False, trust=True)
-        if changes.rows or changes.dues or changes.forgotten or maker.rows:
+        if changes.dues or changes.forgotten or maker.rows:
+            raise plain.NeedsRead
+        if changes.rows and any(table != STEPS for table, _ in changes.rows):
             raise plain.NeedsRead
         return changes
 

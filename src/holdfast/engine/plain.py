@@ -1,12 +1,13 @@
 """What users do most, without a working set: the only place that says which commands are plain.
 
     adds      Changes at once, from the template of each group     ─▶ store.commit
-    answers   a batch on a transaction that has nothing to read    ─▶ store.commit
+    answers   a batch on a transaction that has nothing to read    ─▶ store.commit; steps too
     a claim   one query                                            ─▶ store.lease
 
 A command is plain if it needs nothing from the store: an add of jobs without unique key, domain, parent and
-follow-up; an answer that brings the record of such a job; a claim while nothing is due. Whatever turns out to
-need more, and whatever the store refuses, becomes a batch (`Engine.execute`), which knows all the rules.
+follow-up; an answer or a step that brings the record of such a job; a claim while nothing is due. Whatever
+turns out to need more, and whatever the store refuses, becomes a batch (`Engine.execute`), which knows all
+the rules.
 """
 
 from collections.abc import Sequence
@@ -58,10 +59,10 @@ def are_adds(commands: Sequence[c.Command]) -> bool:
 
 
 def are_answers(commands: Sequence[c.Command]) -> bool:
-    """Whether these are plain answers, and perhaps plain adds."""
+    """Whether these are plain answers and steps, and perhaps plain adds."""
     for command in commands:
         kind = type(command)
-        if kind is c.Answer:
+        if kind is c.Answer or kind is c.Step:
             held: Sequence[Job | None] = (command.held,)  # type: ignore[attr-defined]
         elif kind is c.AnswerAll:
             held = command.held or (None,)  # type: ignore[attr-defined]

@@ -74,7 +74,7 @@ def decide(batch: Batch, commands: Sequence[c.Command], *, trust: bool) -> list[
         except Conflict:
             raise
         except HoldfastError as error:
-            if trust and isinstance(command, c.Answer):
+            if trust and isinstance(command, c.Answer | c.Step):
                 # The record may be out of date.
                 raise Conflict("read again") from None
             batch.drop()
@@ -92,7 +92,7 @@ def preload(batch: Batch, commands: Sequence[c.Command], *, trust: bool) -> None
     brought: dict[int, Job] = {}
     for command in commands:
         kind = type(command)
-        if kind is c.Answer:
+        if kind is c.Answer or kind is c.Step:
             held = command.held  # type: ignore[attr-defined]
             if trust and held is not None and not held.parent_id:
                 brought[held.id] = held

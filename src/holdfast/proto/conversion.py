@@ -29,7 +29,7 @@ from ..core.errors import BadInput, Fault, HoldfastError, error_of
 
 Convert = Callable[[Any], Any]
 # Fields of a record that are never sent: the server does not believe a client what a record was.
-UNSENT = {("Answer", "held"), ("AnswerAll", "held")}
+UNSENT = {("Answer", "held"), ("AnswerAll", "held"), ("Step", "held")}
 # Fields of a message that no record has; they are for clients in other languages.
 DERIVED: dict[str, dict[str, tuple[Any, Convert]]] = {"Job": {"state": (jobs.State, jobs.state)}}
 _ZEROS: dict[Any, Any] = {int: 0, float: 0.0, bool: False, str: "", bytes: b""}

@@ -7,9 +7,10 @@ neither part of the job's data nor an argument of `add`.
 import inspect
 import threading
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, ParamSpec, Protocol, TypeVar, Unpack, overload
+from weakref import WeakKeyDictionary
 
 from ..core import commands as c
 from ..core.errors import BadInput, ChildFailed, LeaseLost
@@ -469,8 +470,24 @@ def _lock() -> Any:
 
 def read_step(name: str, fn: Callable[..., Any], text: str) -> Any:
     """A stored result, converted to the function's return type."""
-    kind = readable_type(returned_type(fn))
-    return durable.read_json(f"result of step {name}", text, kind, needed="such as its function returns")
+    return durable.read_json(
+        f"result of step {name}", text, _kind_of(fn), needed="such as its function returns"
+    )
+
+
+def _kind_of(fn: Callable[..., Any]) -> Any:
+    """What the result of a function is read as; kept, as to look at annotations takes long."""
+    try:
+        return _kinds[fn]
+    except (KeyError, TypeError):
+        kind = readable_type(returned_type(fn))
+    # Some objects that can be called can be no keys.
+    with suppress(TypeError):
+        _kinds[fn] = kind
+    return kind
+
+
+_kinds: WeakKeyDictionary[Callable[..., Any], Any] = WeakKeyDictionary()
 
 
 def took_ms(began_s: float) -> int:

@@ -94,8 +94,15 @@ def _record(run: Function, name: str, text: str, *, took_ms: int = 0, number: in
     run._job._check_open("keep a step of")
     assert run._replay is not None
     before = run._replay.take_unrecorded()
-    hold = run._job._lease.hold
-    command = c.Step(hold=hold, name=name, result=text, took_ms=took_ms, before=before, number=number)
+    command = c.Step(
+        hold=run._job._lease.hold,
+        name=name,
+        result=text,
+        took_ms=took_ms,
+        before=before,
+        number=number,
+        held=run._job.record if run._job.brings_record else None,
+    )
     try:
         check_command(command)
         yield QueueRequest(command, run._job._renewed)

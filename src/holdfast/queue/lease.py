@@ -17,6 +17,8 @@ from .timers import BackgroundThread, DueHeap
 
 # How often a process that runs jobs polls whether they should stop.
 STOP_POLL_S = 0.5
+# After so many polls without a running job it waits for one.
+IDLE_POLLS = 5
 # When a lease is extended again that could not be extended: the store may be back just before the lease ends.
 RETRY_S = 1.0
 
@@ -172,12 +174,14 @@ class StopPoller(BackgroundThread):
         self._connection = connection
         # Leases by their identity.
         self._leases: dict[int, Lease] = {}
+        # Whether the thread waits for a lease, and not only for the time of the next poll.
+        self._rests = False
 
     def follow(self, lease: Lease) -> Callable[[], None]:
         """Poll for a lease from now on; returns a function that ends that."""
         with self._lock:
             self._leases[id(lease)] = lease
-            self._wake()
+            self._wake(needed=self._rests)
 
         def unfollow() -> None:
             self._leases.pop(id(lease), None)
@@ -185,12 +189,18 @@ class StopPoller(BackgroundThread):
         return unfollow
 
     def _loop(self) -> None:
+        idle_polls = 0
         while True:
             with self._lock:
-                self._changed.wait_for(lambda: self._leases or self._closed)
+                # Not at once: to be woken for each of many short jobs costs more than a few idle polls.
+                self._rests = idle_polls >= IDLE_POLLS
+                if self._rests:
+                    self._changed.wait_for(lambda: self._leases or self._closed)
+                    self._rests = False
                 if self._changed.wait_for(lambda: self._closed, STOP_POLL_S):
                     return
                 leases = [lease for lease in list(self._leases.values()) if lease.is_open]
+            idle_polls = 0 if leases else idle_polls + 1
             if leases:
                 self._poll(leases)
             del leases

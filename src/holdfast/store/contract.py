@@ -505,9 +505,10 @@ class Store(AnyStore, Protocol):
     def commit(self, changes: Changes) -> bool:
         """Commit changes for which nothing was read, in one statement or message where possible.
 
-        They are those of plain adds and answers, without `rows`, `dues`, `forgotten` and `notice`, and are
-        durable on return. False: nothing was written, because an id exists, a job is not of the version
-        before, or the store has a notice; a batch then finds out which. A store may return False at any
+        They are those of plain adds, answers and steps, without `dues`, `forgotten` and `notice`, and are
+        durable on return. Their `rows` are steps, which only the holder of a job writes. False: nothing was
+        written, because an id exists, a job is not of the version before, or the store has a notice; a batch
+        then finds out which. A store may return False at any
         time. Errors are those of `run`.
         """
 

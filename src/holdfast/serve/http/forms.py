@@ -69,6 +69,7 @@ _NAMES = {"tenant", "task", "name", "log", "schedule", "into", "tasks", "tenants
 _HIDDEN = {
     (c.Answer, "held"),
     (c.AnswerAll, "held"),
+    (c.Step, "held"),
     (c.NewJob, "given"),
     (Job, "given"),
     (Job, "damaged"),

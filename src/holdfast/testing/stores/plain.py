@@ -7,7 +7,7 @@ import pytest
 
 from ...core.bounds import CLAIM_BYTES
 from ...core.job import Body, Job, Place
-from ...core.kinds import DOMAIN, PAUSE
+from ...core.kinds import DOMAIN, PAUSE, STEPS, name_of
 from ...store.contract import (
     JOBS,
     Changes,
@@ -140,6 +140,19 @@ def test_a_plain_commit_replaces_jobs(plain: Store) -> None:
     assert live(plain, 1, 2) == {1: after[0], 2: after[1]}
     assert plain.read(lambda txn: txn.bodies([1], result=True)) == {1: RESULT}
     assert plain.read(lambda txn: txn.bodies([1, 2])) == {1: "{}", 2: '"new"'}
+
+
+def test_a_plain_commit_keeps_a_step(plain: Store) -> None:
+    """With the job that has it, or neither."""
+    (job,) = add(plain, a_job(1, place=Place.RUNNING, owner=7, lease_until=NOW_MS + 9))
+    after, key = following(job, steps=1), name_of("1", "1")
+
+    assert not plain.commit(Changes(swapped=[following(after)], rows={(STEPS, key): b"{}"}))
+    assert plain.read(lambda txn: txn.rows(STEPS)) == {}
+    assert plain.commit(Changes(swapped=[after], rows={(STEPS, key): b'{"name":"a"}'}))
+
+    assert live(plain, 1) == {1: after}
+    assert plain.read(lambda txn: txn.rows(STEPS)) == {key: b'{"name":"a"}'}
 
 
 def test_a_plain_commit_may_add_a_job_beside_other_changes(plain: Store) -> None:
