@@ -17,7 +17,7 @@ from .timers import BackgroundThread, DueHeap
 
 # How often a process that runs jobs polls whether they should stop.
 STOP_POLL_S = 0.5
-# After so many polls without a running job it waits for one.
+# After this number of polls without a running job it waits for one.
 IDLE_POLLS = 5
 # When a lease is extended again that could not be extended: the store may be back just before the lease ends.
 RETRY_S = 1.0

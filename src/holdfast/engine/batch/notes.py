@@ -89,7 +89,7 @@ def forget(batch: WorkingSet, old: Job) -> None:
 
 
 def few(jobs: Iterable[Job]) -> list[Job]:
-    """So many of these jobs that one transaction can delete their steps too, but at least one."""
+    """The first of these jobs, as many as one transaction can delete with their steps; at least one."""
     found: list[Job] = []
     steps = 0
     for job in jobs:
