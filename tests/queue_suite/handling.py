@@ -138,6 +138,7 @@ def test_a_coroutine_past_its_soft_limit_is_cancelled_and_may_clean_up(queue: Qu
     assert queue.result(caught) == "cleaned up"
     with pytest.raises(JobFailed, match="SoftTimeout"):
         queue.result(raised)
+    assert "_wait" in queue.get(raised).errors[0].traceback
 
 
 def test_a_coroutine_that_awaits_something_cancelled_has_an_error(queue: Queue) -> None:

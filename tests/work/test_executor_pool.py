@@ -33,7 +33,7 @@ def _ran(job_id: int, claim: int) -> JobEnded:
 
 
 def _started(job_id: int, number: int) -> JobStarted:
-    return JobStarted(job_id=job_id, number=number, started_s=1.0)
+    return JobStarted(thread=1, job_id=job_id, number=number, started_s=1.0)
 
 
 def test_a_job_claimed_while_the_last_executor_died_is_not_taken() -> None:

@@ -29,7 +29,7 @@ def test_nothing_that_threads_send_at_once_is_lost(eager_switches):
 
     def speak(first):
         for n in range(first, first + each, 3):
-            sender.send([JobStarted(number=1, started_s=0.0, job_id=n + k) for k in range(3)])
+            sender.send([JobStarted(thread=1, number=1, started_s=0.0, job_id=n + k) for k in range(3)])
 
     speakers = [threading.Thread(target=speak, args=(n * each,)) for n in range(threads)]
     for speaker in speakers:
@@ -52,7 +52,8 @@ def test_an_executor_whose_supervisor_is_gone_ends_without_a_traceback():
         "import asyncio, socket\n"
         "from holdfast.work.executor.session import Sender; from holdfast.work.messages import JobStarted\n"
         "ours, theirs = socket.socketpair(); ours.close()\n"
-        "Sender(theirs, asyncio.new_event_loop()).send([JobStarted(number=1, started_s=0.0, job_id=1)])"
+        "start = JobStarted(thread=1, number=1, started_s=0.0, job_id=1)\n"
+        "Sender(theirs, asyncio.new_event_loop()).send([start])"
     )
 
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)

@@ -15,7 +15,7 @@
 Fields of each record: `event`, `job_id`, `task`, `attempt`, `tenant`, `waited_ms` (from when it was due until
 it started), `duration_ms`, `exit_code` and `cpu_ms` (of a run that has ended; None: not known), `error` (one
 line, "" if there is none) and `trace_id` (of its run, or of the span that added it; "" if there is none).
-Data and results are never logged.
+A run that exceeded its time limit has its stack instead of a traceback. Data and results are never logged.
 """
 
 import logging
@@ -66,10 +66,13 @@ def ended(
     answer: c.Answer,
     *,
     duration_ms: float | None,
-    error: BaseException | None = None,
+    error: BaseException | str | None = None,
     trace_id: str = "",
 ) -> None:
-    """A run of a job has ended, and is about to be answered; `error` is what its handler raised."""
+    """A run of a job has ended, and is about to be answered.
+
+    `error` is what its handler raised, or its stack at its time limit.
+    """
     fields: dict[str, Any] = {
         "waited_ms": _waited_ms(job, duration_ms),
         "duration_ms": duration_ms,
@@ -88,8 +91,7 @@ def ended(
     after = answered(job, answer, now_ms=now_ms, rng=lambda: EXPECTED_DICE)
     text, lasted, attempt = _one_line(answer.error), _length(duration_ms), _attempt(job)
     fields["error"] = text
-    # Of a `Retry` only its cause; an error without a traceback was not raised by the user's code.
-    if error is not None and (error.__cause__ or (error.__traceback__ and answer.code is not Code.RETRY)):
+    if isinstance(error, str) or (error is not None and _has_trace(error, answer)):
         fields["exc_info"] = error
     event = _event(job, answer, after)
     if event == "cancelled":
@@ -102,6 +104,11 @@ def ended(
         line = "runs again in about %s: attempt %s ended after %s: %s"
         wait = _length(max(after.run_at - now_ms, 0))
         _write(level, event, job, line, wait, attempt, lasted, text, **fields)
+
+
+def _has_trace(error: BaseException, answer: c.Answer) -> bool:
+    # Of a `Retry` only its cause; an error without a traceback was not raised by the user's code.
+    return bool(error.__cause__ or (error.__traceback__ and answer.code is not Code.RETRY))
 
 
 def raised_late(job: Job, error: BaseException, *, trace_id: str = "") -> None:
@@ -170,7 +177,7 @@ def _write(
     exit_code: int | None = None,
     cpu_ms: float | None = None,
     error: str = "",
-    exc_info: BaseException | None = None,
+    exc_info: BaseException | str | None = None,
     trace_id: str = "",
 ) -> None:
     if not LOG.isEnabledFor(level):
@@ -192,11 +199,24 @@ def _write(
     # A fixed text with parameters, by which error collectors group similar lines.
     line = f"job %s (%s)%s {text}"
     try:
-        LOG.log(level, line, job_id or job.id, job.task, whose, *words, extra=fields, exc_info=exc_info)
+        _log(level, line, (job_id or job.id, job.task, whose, *words), fields, exc_info)
     except Exception:
         # A handler of the program, whose disk may be full: what is logged has happened all the same.
         with suppress(OSError, ValueError):
             traceback.print_exc()
+
+
+def _log(
+    level: int,
+    line: str,
+    words: tuple[object, ...],
+    fields: dict[str, Any],
+    trace: BaseException | str | None,
+) -> None:
+    if isinstance(trace, str):
+        LOG.handle(LOG.makeRecord(LOG.name, level, __file__, 0, line, words, None, None, fields, trace))
+    else:
+        LOG.log(level, line, *words, extra=fields, exc_info=trace)
 
 
 def _waited_ms(job: Job, duration_ms: float | None) -> int | None:

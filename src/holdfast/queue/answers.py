@@ -23,8 +23,8 @@ _PACKAGE = Path(__file__).parents[1]
 
 
 @cache
-def _between() -> tuple[str, ...]:
-    """The files that tracebacks leave out: those of Holdfast, asyncio, threads and imports."""
+def hidden_files() -> tuple[str, ...]:
+    """The starts of the files that tracebacks leave out: those of Holdfast, asyncio, threads and imports."""
     import asyncio
     import concurrent.futures
     import importlib
@@ -150,7 +150,7 @@ def trimmed(error: E) -> E:
 
 
 def _handlers(trace: TracebackType | None) -> TracebackType | None:
-    while trace is not None and trace.tb_frame.f_code.co_filename.startswith(_between()):
+    while trace is not None and trace.tb_frame.f_code.co_filename.startswith(hidden_files()):
         trace = trace.tb_next
     return trace
 
@@ -175,7 +175,16 @@ def limit_s(job: Job) -> float:
 
     A little less than its limit, at which its lease ends for good: that would be a loss and no attempt.
     """
-    return (job.timeout_ms - min(job.timeout_ms // 10, MAX_EARLY_MS)) / 1000
+    return (job.timeout_ms - _early_ms(job)) / 1000
+
+
+def stack_s(job: Job) -> float:
+    """How long before that the worker looks where the handler is."""
+    return 2 * _early_ms(job) / 1000
+
+
+def _early_ms(job: Job) -> int:
+    return min(job.timeout_ms // 10, MAX_EARLY_MS)
 
 
 def limit_error(job: Job) -> str:

@@ -38,6 +38,8 @@ class Holding:
     _tentative = False
     # When its handler was called, by the monotonic clock; 0: not in this process.
     started_s = 0.0
+    # The thread that has called it; 0: none, or none that this process knows.
+    thread = 0
     # Whether answers carry the record, which may save a read; not in executors, where the supervisor has it.
     brings_record = True
     # How its run ends that goes on later, whatever its handler does then; and the data to begin again with.

@@ -121,9 +121,9 @@ async def _run_here(task: Task[..., Any], job: Holding) -> Any:
 
 def begin(jobs: Sequence[Holding]) -> tuple[Token[Any], RunSpan | None]:
     """Set the jobs that run in this context, and their span; returns what `end` needs."""
-    started_s = monotonic_s()
+    started_s, thread = monotonic_s(), threading.get_ident()
     for job in jobs:
-        job.started_s = started_s
+        job.started_s, job.thread = started_s, thread
     span = None
     if tracing.API in sys.modules:
         span = tracing.RunSpan([job.record for job in jobs])
@@ -259,10 +259,11 @@ async def limited(task: Task[..., Any], job: Holding, result: Awaitable[Any]) ->
             end(stop)
     try:
         return await inner
-    except asyncio.CancelledError:
+    except asyncio.CancelledError as error:
         if why is None:
             raise
-        raise why from None
+        # Where the handler was.
+        raise why.with_traceback(error.__traceback__) from None
     finally:
         lease.on_stop = None
         if timer is not None:

@@ -133,4 +133,6 @@ class JsonFormatter(logging.Formatter):
                 fields[name] = str(value) if name == "job_id" else value
         if record.exc_info and record.exc_info[1] is not None:
             fields["traceback"] = self.formatException(record.exc_info)
+        elif record.stack_info:
+            fields["traceback"] = record.stack_info
         return json.dumps(fields, ensure_ascii=False, default=str)

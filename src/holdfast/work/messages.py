@@ -7,11 +7,13 @@
                                JobsReturned    these jobs will not start here
                                Pong            the reply to a `Ping`
                                RequestSize     how many jobs of a stored handler one request takes
+                               JobStack        the reply to a `ShowStack`
     supervisor ──▶ executor    Begin           import these queues
                                RunJobs         run these jobs
                                CommandReply    the reply to a `CommandRequest`
                                CancelJob       a running job should stop
                                Ping            asks whether the event loop is blocked
+                               ShowStack       asks where the handler of a job is
                                Stop            start nothing more; exit when all jobs have ended
 
 `queue_index` is the position of a queue in the worker's list: job ids are unique only within a store.
@@ -67,6 +69,8 @@ class Hello(Message, frozen=True, kw_only=True):
     """
 
     pid: int
+    # The thread of its event loop.
+    loop_thread: int = 0
     queues: tuple[QueueInfo, ...] = ()
     error: str = ""
     trace: str = ""
@@ -82,6 +86,8 @@ class JobStarted(Message, frozen=True, kw_only=True):
     job_id: int
     number: int
     started_s: float
+    # The thread that starts it.
+    thread: int
     queue_index: int = 0
 
 
@@ -131,6 +137,13 @@ class Pong(Message, frozen=True, kw_only=True):
     tenant: str = ""
     task: str = ""
     job_id: int = 0
+
+
+class JobStack(Message, frozen=True, kw_only=True):
+    """Where the handler of a job is; "": not known."""
+
+    number: int
+    stack: str
 
 
 class Begin(Message, frozen=True, kw_only=True):
@@ -188,12 +201,22 @@ class Ping(Message, frozen=True, kw_only=True):
     """Reply with `Pong`."""
 
 
+class ShowStack(Message, frozen=True, kw_only=True):
+    """Reply with `JobStack`: a running job is about to exceed its time limit."""
+
+    job_id: int
+    number: int
+    queue_index: int = 0
+
+
 class Stop(Message, frozen=True, kw_only=True):
     """Start nothing more, and exit when all jobs have ended."""
 
 
-ExecutorMessage = Hello | JobStarted | JobEnded | CommandRequest | JobsReturned | Pong | RequestSize
-SupervisorMessage = Begin | RunJobs | CommandReply | CancelJob | Ping | Stop
+ExecutorMessage = (
+    Hello | JobStarted | JobEnded | CommandRequest | JobsReturned | Pong | RequestSize | JobStack
+)
+SupervisorMessage = Begin | RunJobs | CommandReply | CancelJob | Ping | ShowStack | Stop
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode_command = msgspec.msgpack.Decoder(AnyCommand).decode

@@ -39,6 +39,7 @@ from ..queue.loop_thread import wait_on
 from ..queue.options import Duration, TaskRef
 from ..queue.queue import ClaimedJob, Queue
 from ..queue.running import as_error
+from ..queue.stacks import handler_stack
 from ..store.common.clock import monotonic_s
 from .capacity import Capacity, TaskDurations, executor_capacity
 from .claim_loop import ClaimLoop, ClaimScope, Dispatcher
@@ -379,7 +380,7 @@ class _LocalWorker(Dispatcher, Generic[Q, J]):
             await asyncio.wait([running], timeout=limit_s(job.record))
             # Once the handler has ended, its answer is on its way.
             if not running.done() and job in self._running:
-                await _answer_late(job)
+                await _answer_late(job, handler_stack(job.thread, threading.get_ident(), running))
             return await running
         finally:
             if running.cancel():
@@ -532,12 +533,18 @@ def _choose_tasks(queue: BaseQueue, tasks: Iterable[TaskRef] | None) -> tuple[st
     return chosen
 
 
-async def _answer_late(job: Holding) -> None:
+async def _answer_late(job: Holding, stack: str) -> None:
     """Answer for a job of this process that runs past its limit, and tell its handler to stop."""
     try:
-        ask = job._answer(Code.ERROR, error=limit_error(job.record))
+        ask = job._answer(Code.ERROR, error=limit_error(job.record), traceback=stack)
         assert isinstance(ask.asked, c.Answer)
-        joblog.ended(job.record, ask.asked, duration_ms=job.record.timeout_ms, trace_id=job.trace_id)
+        joblog.ended(
+            job.record,
+            ask.asked,
+            duration_ms=job.record.timeout_ms,
+            error=stack or None,
+            trace_id=job.trace_id,
+        )
         ask.read(await job._queue.session.connection.ask_async(ask.asked))
     except (Refused, NotFound):
         return  # its handler has answered meanwhile, or the claim was lost

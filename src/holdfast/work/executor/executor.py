@@ -32,6 +32,7 @@ from ...queue.hooks import Hooks
 from ...queue.loop_thread import Wait, wait_on
 from ...queue.queue import ClaimedJob
 from ...queue.running import JobLogFilter, as_error, job_of_task, run, run_async
+from ...queue.stacks import handler_stack
 from ...queue.task import Task
 from ...store.common.clock import monotonic_s, system_clock
 from ..files import project_files
@@ -44,16 +45,19 @@ from ..messages import (
     ExecutorMessage,
     Hello,
     JobEnded,
+    JobStack,
     JobStarted,
     Ping,
     Pong,
     QueueInfo,
     RunJobs,
+    ShowStack,
     Stop,
     SupervisorMessage,
     decode_supervisor_message,
 )
 from ..options import HANDLERS_NAME, SERVED_STORE
+from ..stack_dump import write_when_asked
 from ..start_locks import StartLocks
 from .job_buffer import BufferedJob, JobBuffer, StoredTask, make_returned
 from .session import Sender, SupervisedSession, exit_broken, exit_orphaned
@@ -90,6 +94,7 @@ class Executor:
         self._buffer, self._handler_buffer = JobBuffer(), JobBuffer()
         self._running: dict[tuple[int, int], ExecutorJob] = {}
         self._loop = asyncio.new_event_loop()
+        self._loop_thread = threading.Thread(target=self._run_loop, name="loop", daemon=True)
         self._sender = Sender(sock, self._loop)
         # The jobs that run on the event loop, or wait there to start.
         self._coroutines: dict[asyncio.Task[None], BufferedJob] = {}
@@ -102,7 +107,7 @@ class Executor:
 
     def run(self) -> None:
         """Send `Hello`, then run jobs until the supervisor sends `Stop` or ends."""
-        threading.Thread(target=self._run_loop, name="loop", daemon=True).start()
+        self._loop_thread.start()
         began_ms = system_clock()
         self._queues: list[BaseQueue] = []
         try:
@@ -125,7 +130,9 @@ class Executor:
         for queue, session in zip(self._queues, self._sessions, strict=True):
             queue._session = session  # type: ignore[assignment]
         known = tuple(self._describe(queue_index) for queue_index in range(len(self._queues)))
-        self._sender.send([Hello(pid=os.getpid(), queues=known, files=project_files(began_ms))])
+        loop_thread, files = self._loop_thread.ident or 0, project_files(began_ms)
+        hello = Hello(pid=os.getpid(), loop_thread=loop_thread, queues=known, files=files)
+        self._sender.send([hello])
         workers = self._make_threads(self._buffer, self._begin.threads, "job")
         workers += self._make_threads(self._handler_buffer, self._begin.handler_slots, "handler")
         for worker in workers:
@@ -201,6 +208,8 @@ class Executor:
                 job._lease.check_record(message.job)
                 if self._contexts is not None:
                     self._contexts.cancel((message.queue_index, message.job.id))
+        elif isinstance(message, ShowStack):
+            self._sender.send([JobStack(number=message.number, stack=self._find_stack(message))])
         elif isinstance(message, Ping):
             dropped = self._contexts.drop_taken(self._locks.is_taken) if self._contexts else []
             self._sender.send([self._make_pong(), *([make_returned(dropped)] if dropped else [])])
@@ -317,6 +326,14 @@ class Executor:
         name: str = getattr(task.get_coro(), "__qualname__", "")
         return Pong(blocked_s=now_s - asked_s, task=job or name)
 
+    def _find_stack(self, asked: ShowStack) -> str:
+        """Where the handler of a job is."""
+        job = self._running.get((asked.queue_index, asked.job_id))
+        if job is None or job.number != asked.number or not job.thread:
+            return ""
+        running = (task for task, item in self._coroutines.copy().items() if item.number == asked.number)
+        return handler_stack(job.thread, self._loop_thread.ident or 0, next(running, None))
+
     def _on_called_back(self) -> None:
         self._loop_asked_s = 0.0
 
@@ -351,7 +368,13 @@ class Executor:
         job._lease.started_s = now_s = monotonic_s()
         self._running[item.key] = job
         self._sender.put_start(
-            JobStarted(job_id=job.id, number=item.number, started_s=now_s, queue_index=queue_index)
+            JobStarted(
+                job_id=job.id,
+                number=item.number,
+                started_s=now_s,
+                thread=threading.get_ident(),
+                queue_index=queue_index,
+            )
         )
         return job
 
@@ -434,10 +457,12 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, _ignore)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGINT, signal.SIGTERM))
-    fd, locks_fd = map(int, sys.argv[2:4])
+    fd, locks_fd, dump_fd = map(int, sys.argv[2:5])
     # Only this process has the socket: the supervisor learns of its death by the end of it.
     os.set_inheritable(fd, False)
     os.set_inheritable(locks_fd, False)
+    os.set_inheritable(dump_fd, False)
+    write_when_asked(dump_fd)
     sock = socket.socket(fileno=fd)
     os.register_at_fork(after_in_child=lambda: _let_go(sock))
     # The worker has its options now. It may have started this process before.

@@ -21,8 +21,19 @@ from ...core.sizes import size_text
 from ...core.worker import Blocker
 from ...store.common.clock import monotonic_s
 from ..capacity import Capacity, ExecutionMode, TaskDurations, executor_capacity
-from ..messages import JobEnded, JobStarted, Message, Ping, Pong, RunJobs, encode_frame
+from ..messages import (
+    JobEnded,
+    JobStarted,
+    Message,
+    Ping,
+    Pong,
+    RunJobs,
+    ShowStack,
+    encode_frame,
+)
+from ..stack_dump import SharedDump
 from ..start_locks import SharedStartLocks
+from .handler_stacks import HandlerStacks
 
 # The index of a job's queue, and the job's id.
 Key = tuple[int, int]
@@ -51,6 +62,8 @@ class HeldJob(Struct, gc=False, eq=False):
     delivered_s: float
     number: int = 0
     started_s: float = 0.0
+    # The thread that has started it; 0: that of the event loop, or it has not started.
+    thread: int = 0
     # Whether the store knows that it has started.
     is_start_committed: bool = False
     # Ends its run at its time limit.
@@ -94,6 +107,10 @@ class ExecutorEvents(NamedTuple):
 class ExecutorHandle:
     """One executor process, and the jobs that it has."""
 
+    # Where its handlers are, and the thread of its event loop, of one that is ready.
+    stacks: HandlerStacks | None = None
+    _loop_thread = 0
+
     def __init__(
         self,
         process: subprocess.Popen[bytes],
@@ -135,9 +152,10 @@ class ExecutorHandle:
         # Its memory when it became ready.
         self.initial_bytes = 0
 
-    def attach(self, transport: asyncio.Transport) -> None:
+    def attach(self, transport: asyncio.Transport, dump: SharedDump, *, loop_thread: int) -> None:
         """Set the transport of an executor that is ready, and measure its memory."""
-        self._transport = transport
+        self._transport, self._loop_thread = transport, loop_thread
+        self.stacks = HandlerStacks(self.process.pid, dump, self.send)
         self.initial_bytes = resident_bytes(self.process.pid)
 
     @property
@@ -228,6 +246,7 @@ class ExecutorHandle:
             held = jobs[key] if key in jobs else None  # noqa: SIM401 - a call less
             if held is not None and held.number == message.number and not held.started_s:
                 self._mark_started(held, message.started_s)
+                held.thread = message.thread
                 started.append(held)
         return started
 
@@ -301,9 +320,18 @@ class ExecutorHandle:
             return Blocker(part="event loop", tenant=pong.tenant, task=pong.task, job_id=pong.job_id)
         return None
 
+    async def find_stack(self, held: HeldJob, *, wait_s: float) -> str:
+        """Where the handler of a job is; "" if that cannot be found out in so short a time."""
+        if self.stacks is None:
+            return ""
+        asked = ShowStack(job_id=held.job.id, number=held.number, queue_index=held.queue_index)
+        return await self.stacks.find(asked, thread=held.thread or self._loop_thread, wait_s=wait_s)
+
     def close(self) -> None:
-        """Release its locks, after its process has ended."""
+        """Close what it shares, after its process has ended."""
         self._locks.close()
+        if self.stacks is not None:
+            self.stacks.close()
 
     def kill(self) -> None:
         """Kill the process on purpose: its jobs are not suspects."""

@@ -19,6 +19,7 @@ from ..messages import (
     Hello,
     JobEnded,
     JobsReturned,
+    JobStack,
     JobStarted,
     Message,
     Pong,
@@ -163,7 +164,7 @@ class ExecutorPool:
             started = take_process()
         except OSError as error:
             return StartResult(None, self._set_error(Hello(pid=0, error=f"no process: {error.strerror}")))
-        process, locks = started.process, started.locks
+        process = started.process
         loop = asyncio.get_running_loop()
         _, protocol = await loop.create_unix_connection(ExecutorProtocol, sock=started.socket)
         assert protocol.transport is not None
@@ -174,16 +175,16 @@ class ExecutorPool:
         self._importing.discard(process)
         if hello is None or hello.error:
             protocol.transport.close()
-            locks.close()
             # A thread that the module has started may keep it from exiting.
             await _wait_or_kill(process)
+            started.close()
             text = f"its process ended {exit_text(process.returncode)} before it was ready"
             was_killed = hello is None and -process.returncode in KILLS
             hello = self._set_error(hello or Hello(pid=process.pid, error=text))
             return StartResult(None, hello, was_killed=was_killed)
         threads = max(self._options.threads, self._options.slots_for_handlers)
-        executor = ExecutorHandle(process, threads, self.durations, locks)
-        executor.attach(protocol.transport)
+        executor = ExecutorHandle(process, threads, self.durations, started.locks)
+        executor.attach(protocol.transport, started.dump, loop_thread=hello.loop_thread)
         self.error = ""
         self.on_hello(hello)
         executor.is_isolated = is_isolated
@@ -210,6 +211,8 @@ class ExecutorPool:
                     self._on_request(executor, message)
                 elif isinstance(message, Pong):
                     executor.on_pong(message)
+                elif isinstance(message, JobStack) and executor.stacks is not None:
+                    executor.stacks.on_answer(message)
                 elif isinstance(message, RequestSize):
                     self.durations.request_sizes[message.tenant, message.task] = message.size
         if job_messages:

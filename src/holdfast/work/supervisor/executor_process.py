@@ -11,6 +11,7 @@ import subprocess
 import sys
 from contextlib import suppress
 
+from ..stack_dump import SharedDump
 from ..start_locks import SharedStartLocks
 
 # The program of an executor. Before the imports, which may take long, it has the kernel kill it when the
@@ -31,9 +32,9 @@ class ExecutorProcess:
     """A process, our end of its socket, and the locks that it shares."""
 
     def __init__(self) -> None:
-        self.locks = SharedStartLocks()
+        self.locks, self.dump = SharedStartLocks(), SharedDump()
         self.socket, theirs = socket.socketpair()
-        fds = [theirs.fileno(), self.locks.executor_fd]
+        fds = [theirs.fileno(), self.locks.executor_fd, self.dump.fd]
         arguments = [str(os.getpid()), *map(str, fds)]
         # Blocked until the executor handles them: Ctrl-C reaches it too, at any moment of its start.
         mask = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM))
@@ -45,10 +46,15 @@ class ExecutorProcess:
                 )
             except OSError:
                 self.socket.close()
-                self.locks.close()
+                self.close()
                 raise
             finally:
                 signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+
+    def close(self) -> None:
+        """Close the files that it shares, after the process has ended."""
+        self.locks.close()
+        self.dump.close()
 
 
 _early: list[ExecutorProcess] = []

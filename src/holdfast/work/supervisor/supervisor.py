@@ -25,7 +25,7 @@ from ...core.counting import counted
 from ...core.errors import AppError, BadInput, HoldfastError, SchemaMismatch
 from ...core.job import Code, Job
 from ...engine import joblog
-from ...queue.answers import limit_error, limit_s
+from ...queue.answers import limit_error, limit_s, stack_s
 from ...store.common.clock import monotonic_s, system_clock
 from ...store.common.interrupts import import_all
 from ..capacity import ExecutionMode
@@ -356,18 +356,29 @@ class Supervisor:
             executor.add_wait(task)
 
     def _start_timeout(self, executor: ExecutorHandle, held: HeldJob) -> None:
-        left_s = limit_s(held.job) - (monotonic_s() - held.started_s)
-        held.timer = asyncio.get_running_loop().call_later(left_s, self._on_timeout, executor, held)
+        left_s = limit_s(held.job) - stack_s(held.job) - (monotonic_s() - held.started_s)
+        held.timer = asyncio.get_running_loop().call_later(
+            left_s, lambda: self._pool.track(asyncio.create_task(self._end_at_limit(executor, held)))
+        )
 
-    def _on_timeout(self, executor: ExecutorHandle, held: HeldJob) -> None:
+    async def _end_at_limit(self, executor: ExecutorHandle, held: HeldJob) -> None:
         """Fail a job that has exceeded its time limit, and drain its executor."""
+        number, ends_s = held.number, held.started_s + limit_s(held.job)
+        stack = await executor.find_stack(held, wait_s=stack_s(held.job))
+        await asyncio.sleep(ends_s - monotonic_s())
         job = held.job
-        if executor.jobs.get(held.key) is not held:
-            # It was delivered again, under another claim.
+        if executor.jobs.get(held.key) is not held or held.number != number:
+            # It has just ended, or was delivered again under another claim.
             return
         executor.abandon(held)
-        answer = c.Answer(hold=c.hold_of(job), code=Code.ERROR, error=limit_error(job), ran_ms=held.ran_ms)
-        joblog.ended(job, answer, duration_ms=job.timeout_ms)
+        answer = c.Answer(
+            hold=c.hold_of(job),
+            code=Code.ERROR,
+            error=limit_error(job),
+            traceback=stack,
+            ran_ms=held.ran_ms,
+        )
+        joblog.ended(job, answer, duration_ms=job.timeout_ms, error=stack or None)
         if self._metrics is not None:
             self._metrics.runs.note_answers([(answer, job)])
         self._writer.put(self.sources.all[held.queue_index].connection, answer)
