@@ -20,7 +20,7 @@ IN_FULL = ONE_OF_EACH[:2]
 # Files of the suite with conflicts and notifications, in which stores differ: also shards of two kinds.
 ON_EVERY_STORE = {"functions", "races", "waiting"}
 # And those that depend on order, locks, bounds and shards, for `make proof`.
-IN_PROOF = {"basics", "claims", "durable", "families", "handlers", "history", "limits", "numbers"}
+IN_PROOF = {"basics", "claims", "durable", "families", "groups", "handlers", "history", "limits", "numbers"}
 IN_PROOF |= {"tenants", "unique", "workers"}
 
 

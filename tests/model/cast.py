@@ -8,8 +8,10 @@ from msgspec.structs import replace
 from holdfast.core import commands as c
 from holdfast.core.bounds import MINUTE_MS
 from holdfast.core.handler import DeleteHandler, Handler, RollBackHandler, SetHandler
+from holdfast.core.ids import SLOTS
 from holdfast.core.job import Job, Place, Record
 from holdfast.core.kinds import HANDLER, PAUSE
+from holdfast.core.slots import with_slots
 from holdfast.engine.records import read_pause
 
 from .commands import GIVEN_ID, UNKNOWN_ID, Plan
@@ -95,7 +97,18 @@ def _cast_add(command: c.Add, plan: Plan, scene: Scene) -> c.Add:
         if parent is not None:
             hold = _birth_hold(parent, plan, scene)
     more = () if jobs[-1].id else command.more
+    if plan.twist == 5 and len(jobs) + len(more) > 1 and not any(new.id or new.parent_id for new in jobs):
+        return _group(replace(command, jobs=tuple(jobs), more=more), len(scene.ids))
     return replace(command, jobs=tuple(jobs), more=more, hold=hold)
+
+
+def _group(command: c.Add, number: int) -> c.Add:
+    """The first job with the others as its children, which it waits for from the beginning."""
+    parent, *children = command.every()
+    bare = [2 * GIVEN_ID + (8 * number + at) * SLOTS for at in range(1 + len(children))]
+    (parent_id,) = with_slots(c.Add(jobs=(parent,)), bare[:1]).ids
+    jobs = (parent, *(replace(child, parent_id=parent_id) for child in children))
+    return with_slots(c.Add(jobs=jobs), bare)
 
 
 def _moody(new: c.NewJob, mood: dict[str, Any]) -> c.NewJob:

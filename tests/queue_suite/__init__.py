@@ -28,6 +28,7 @@ from .families import *  # noqa: F403
 from .fixtures import *  # noqa: F403
 from .following import *  # noqa: F403
 from .functions import *  # noqa: F403
+from .groups import *  # noqa: F403
 from .handlers import *  # noqa: F403
 from .handling import *  # noqa: F403
 from .history import *  # noqa: F403

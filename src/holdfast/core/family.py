@@ -3,7 +3,8 @@
 A child added by a running parent waits PAUSED until the parent finishes its run. That pauses the parent and
 queues the children. When no child is pending any more, the parent is resumed, reads how they ended, and may
 add more children. A running child may add children of its own, which it waits for in the same way, and
-siblings on behalf of its parent. On the port there is one level, as in its document.
+siblings on behalf of its parent. On the port there is one level, as in its document. A parent that is added
+in one command with its children waits for them from the beginning.
 
 Every change of a child goes through `moved`, which updates the counts of the parent and resumes it. Each
 added and each ended child changes the parent and its version. So two last children that finish at the same
@@ -66,6 +67,11 @@ def as_child(child: Job, parent: Job) -> Job:
         parent_claim=parent.claim,
     )
     return child if parent.place == Place.PAUSED else replace(child, place=Place.PAUSED, rank=0)
+
+
+def waiting(parent: Job) -> Job:
+    """A new parent, which waits for the children that are added with it."""
+    return replace(parent, place=Place.PAUSED, rank=0)
 
 
 def released(child: Job, *, now_ms: int) -> Job:

@@ -28,7 +28,7 @@ from ..core.notes import LogLine, StepResult
 from ..core.schedule import Schedule
 from ..core.worker import Worker
 from ..store.common.clock import monotonic_s
-from . import asks, running, tracing
+from . import asks, group, running, tracing
 from .aio_task import AsyncBatchDecorator, AsyncDecorator, AsyncHandle, AsyncTask
 from .answers import RAISED
 from .asks import QueueRequest
@@ -158,6 +158,23 @@ class AsyncQueue(BaseQueue):
     ) -> list[AsyncHandle[Any]]:
         """Add prepared calls or (task, data) pairs; all or none of each 10,000. `connection`: see `add`."""
         return await self._add_each(self._each(jobs, options), connection)
+
+    async def gather(
+        self,
+        calls: Iterable[Any],
+        *,
+        when_done: TaskRef | tuple[TaskRef, Any] | c.NewJob | None = None,
+        **options: Unpack[JobOptions],
+    ) -> group.AsyncJobGroup[Any]:
+        """Add jobs, and return them as a group to wait for; see `Queue.gather`."""
+        jobs = self._each(calls, options)
+        if when_done is None:
+            return group.AsyncJobGroup(await self._add_each(jobs), None)
+        follower, waited_for = group.check_follower(self._follower(when_done)), [*jobs]
+        bare = await self._ask(group.reserve(waited_for))
+        with tracing.adding(group.add(waited_for, follower, bare)) as traced:
+            first, *ids = await self._send_add(traced, self._ask)
+        return group.AsyncJobGroup([AsyncHandle(self, job_id) for job_id in ids], AsyncHandle(self, first))
 
     async def _add_one(self, new: c.NewJob, connection: Any = None) -> AsyncHandle[Any]:
         """Add a job whose options and data were checked."""

@@ -211,6 +211,13 @@ class BaseQueue:
                 known.signature.check_follower(follower.data, into)
             self._check_followers(follower)
 
+    def _follower(self, call: Any) -> c.NewJob:
+        """The job that waits for a group, with its data checked if its task is known here."""
+        if isinstance(call, c.NewJob):
+            return self._complete(call)
+        task, data = call if isinstance(call, tuple) and len(call) == 2 else (call, None)
+        return self._call(task, data, {}, complete=True)
+
     def _each(self, jobs: Iterable[Any], options: JobOptions) -> Iterator[c.NewJob | Body]:
         """Yield each item as a job, or as its data alone where all else equals the job before."""
         last = write = None

@@ -28,6 +28,7 @@ from .task import BatchDecorator, Decorator, Handle, Task
 
 if TYPE_CHECKING:
     from .context import AnyContext
+    from .group import JobGroup
     from .handlers import Handlers
 
 P = ParamSpec("P")
@@ -162,6 +163,28 @@ class Queue(BaseQueue):
     ) -> list[Handle[Any]]:
         """Add prepared calls or (task, data) pairs; all or none of each 10,000. `connection`: see `add`."""
         return self._add_each(self._each(jobs, options), connection)
+
+    def gather(
+        self,
+        calls: Iterable[Any],
+        *,
+        when_done: TaskRef | tuple[TaskRef, Any] | c.NewJob | None = None,
+        **options: Unpack[JobOptions],
+    ) -> "JobGroup[Any]":
+        """Add jobs as `add_many` does, and return them as a group to wait for.
+
+        The job of `when_done` runs when all of them have ended, whether they succeeded or not; it is their
+        parent. With it there are at most 9,999 of them, added all or none.
+        """
+        from . import group
+
+        jobs = self._each(calls, options)
+        if when_done is None:
+            return group.JobGroup(self._add_each(jobs), None)
+        follower, waited_for = group.check_follower(self._follower(when_done)), [*jobs]
+        with tracing.adding(group.add(waited_for, follower, self._ask(group.reserve(waited_for)))) as traced:
+            first, *ids = self._send_add(traced, self._ask)
+        return group.JobGroup([Handle(self, job_id) for job_id in ids], Handle(self, first))
 
     def _add_one(self, new: c.NewJob, connection: Any = None) -> Handle[Any]:
         """Add a job whose options and data were checked."""

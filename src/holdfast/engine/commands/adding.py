@@ -103,7 +103,14 @@ def _add_by_ids(batch: Batch, command: c.Add) -> list[int]:
         check_held(batch, command.hold, "add a child by")
     if any(new.strict and new.unique is not None for new in jobs):
         return _add_named(batch, jobs, command.hold)
-    return [new.id if new.id in known else add_one(batch, new, command.hold) for new in jobs]
+    # A job that is added with its children waits for them.
+    parents = {new.parent_id for new in jobs if new.parent_id} if command.hold is None else set()
+    added = []
+    for new in jobs:
+        added.append(new.id if new.id in known else add_one(batch, new, command.hold))
+        if new.id in parents and new.id not in known and (parent := batch.find(new.id)) is not None:
+            batch.put(family.waiting(parent))
+    return added
 
 
 def _tenants_of(batch: Batch, ids: Sequence[int]) -> dict[int, str]:
