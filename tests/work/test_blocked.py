@@ -95,7 +95,7 @@ def test_a_stopped_executor_holds_up_no_job_that_has_not_begun(bench):
     ],
 )
 def test_jobs_behind_a_blocked_loop_go_to_another_worker_and_the_blocker_is_named(bench, pipe, task, part):
-    """They have not started, as far as anybody sees; `why` and the log say which handler it is."""
+    """They have not started, as far as anybody sees; `why` and the log say which handler it is, and where."""
     blocker = bench.queue.add(task, {"name": "blocker", "pipe": str(pipe)})
     worker = bench.start(name=APP)
     bench.wait_for(lambda: bench.noted("blocker"))
@@ -113,7 +113,9 @@ def test_jobs_behind_a_blocked_loop_go_to_another_worker_and_the_blocker_is_name
     pipe.open("w").close()
     bench.wait_for(lambda: blocker.get().state == "FINISHED")
     _finish(second)
-    assert named in _finish(worker)
+    said = _finish(worker)
+    assert named in said
+    assert f"in {task}" in said
     assert set(_runs(bench).values()) == {1}
 
 

@@ -1,4 +1,4 @@
-"""A job that runs past its limit says where its handler was."""
+"""A job that runs past its limit says where its handler was, and one that blocks others where it is."""
 
 import asyncio
 import json
@@ -115,5 +115,48 @@ def test_work_async_says_where_a_coroutine_hangs(tmp_path):
             ends = [_past_its_limit((await job.get()).errors) for job in jobs]
             assert any(line.endswith("in _hang") for line in ends[0])
             assert any("in_thread" in line for line in ends[1])
+
+    asyncio.run(main())
+
+
+def _block():
+    time.sleep(2)
+
+
+def _blocked(caplog):
+    """What was logged of a blocked loop: once, with the stack."""
+    (record,) = [one for one in caplog.records if "blocks the event loop" in one.message]
+    assert record.stack_info.splitlines()[-1].endswith("in _block")
+    return record.message
+
+
+def test_work_in_this_process_logs_a_coroutine_that_blocks_the_loop(tmp_path, caplog):
+    """After a second, from another thread."""
+    with holdfast.connect(str(tmp_path / "jobs.db")) as queue:
+
+        @queue.task
+        async def blocks() -> None:
+            _block()
+
+        blocks.add()
+        holdfast.work(queue, until_empty=True)
+
+    _blocked(caplog)
+
+
+def test_work_async_logs_the_job_that_blocks_the_loop(tmp_path, caplog):
+    """A plain function, too."""
+
+    async def main() -> None:
+        async with holdfast.connect_async(str(tmp_path / "jobs.db")) as queue:
+
+            @queue.task
+            def blocks() -> None:
+                _block()
+
+            job = await blocks.add()
+            await holdfast.work_async(queue, until_empty=True)
+
+            assert _blocked(caplog) == f"blocks (job {job.id}) blocks the event loop"
 
     asyncio.run(main())

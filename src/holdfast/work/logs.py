@@ -86,6 +86,13 @@ def configure(options: LogOptions, *filters: logging.Filter) -> None:
     logging.root.setLevel(ROOT_LEVELS[options.verbosity])
 
 
+def warn_blocked(text: str, stack: str) -> None:
+    """Log what blocks others, and where it is."""
+    words: Any = (WORKER.name, logging.WARNING, __file__, 0, "%s", (text,), None, None, None, stack or None)
+    if WORKER.isEnabledFor(logging.WARNING):
+        WORKER.handle(WORKER.makeRecord(*words))
+
+
 class TextFormatter(logging.Formatter):
     """A short line for people: time, level, the logger (unless it is about a job), the job, the message.
 

@@ -33,6 +33,7 @@ from ..core.defaults import Defaults
 from ..core.errors import BadInput, Fault, as_fault, error_of
 from ..core.job import Job
 from ..core.replies import REPLIES, AnyCommand
+from ..core.worker import Blocker
 from .files import Stamp
 from .logs import LogOptions
 from .options import WorkerOptions
@@ -128,15 +129,11 @@ class JobsReturned(Message, frozen=True, kw_only=True):
 
 
 class Pong(Message, frozen=True, kw_only=True):
-    """The reply to a `Ping`: for how long the event loop has been blocked, and by the handler of which job.
-
-    Without `job_id` `task` is that of a batch, or the name of a coroutine that no job is known of.
-    """
+    """The reply to a `Ping`: for how long the event loop has been blocked, by what, and where that is."""
 
     blocked_s: float = 0.0
-    tenant: str = ""
-    task: str = ""
-    job_id: int = 0
+    blocker: Blocker | None = None
+    stack: str = ""
 
 
 class JobStack(Message, frozen=True, kw_only=True):

@@ -44,6 +44,7 @@ from ..store.common.clock import monotonic_s
 from .capacity import Capacity, TaskDurations, executor_capacity
 from .claim_loop import ClaimLoop, ClaimScope, Dispatcher
 from .logs import WORKER
+from .loop_watch import LoopAlarm
 from .scheduler import SchedulerSettings, make_scheduler
 from .thread_pool import DaemonThreadPool
 
@@ -276,6 +277,7 @@ class _LocalWorker(Dispatcher, Generic[Q, J]):
     async def _run_jobs(self) -> None:
         self._changed, self._has_room, self._stop_event = asyncio.Event(), asyncio.Event(), asyncio.Event()
         self.loop = asyncio.get_running_loop()
+        self._alarm = LoopAlarm(self.loop, self._queue, self._alive)
         timer = None if self._seconds is None else self.loop.call_later(self._seconds, self.stop_on_loop)
         try:
             try:
@@ -370,6 +372,7 @@ class _LocalWorker(Dispatcher, Generic[Q, J]):
             alive.add_done_callback(self._on_ended)
 
     def _run_job(self, job: J) -> "asyncio.Future[Any]":
+        self._alarm.arm()
         job._lease.started_s = monotonic_s()
         return asyncio.ensure_future(self._run_limited(job)) if job.record.timeout_ms else self._start(job)
 

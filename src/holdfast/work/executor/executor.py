@@ -21,7 +21,7 @@ from typing import Any
 
 from ...core import commands as c
 from ...core.errors import BadInput, HoldfastError, NotFound
-from ...core.job import Code, Job
+from ...core.job import Code
 from ...engine import joblog
 from ...queue.addresses import shown_url
 from ...queue.aio import AsyncClaimedJob, AsyncQueue
@@ -31,12 +31,13 @@ from ...queue.connect import connect
 from ...queue.hooks import Hooks
 from ...queue.loop_thread import Wait, wait_on
 from ...queue.queue import ClaimedJob
-from ...queue.running import JobLogFilter, as_error, job_of_task, run, run_async
-from ...queue.stacks import handler_stack
+from ...queue.running import JobLogFilter, as_error, run, run_async
+from ...queue.stacks import handler_stack, thread_stack
 from ...queue.task import Task
 from ...store.common.clock import monotonic_s, system_clock
 from ..files import project_files
 from ..logs import configure
+from ..loop_watch import LoopWatch, loop_blocker
 from ..messages import (
     HEAD,
     Begin,
@@ -100,8 +101,7 @@ class Executor:
         self._coroutines: dict[asyncio.Task[None], BufferedJob] = {}
         # The task of the last job that has started on the loop.
         self._last_task: Task[..., Any] | StoredTask | None = None
-        # When the loop was asked to call back, and has not done so yet; 0: it has.
-        self._loop_asked_s = 0.0
+        self._loop_watch = LoopWatch(self._loop)
         # The contexts of stored handlers, if there are any.
         self._contexts: HandlerContexts | None = None
 
@@ -311,20 +311,12 @@ class Executor:
 
     def _make_pong(self) -> Pong:
         """Whether the loop has run since the last `Ping`; if not, which handler blocks it."""
-        asked_s, now_s = self._loop_asked_s, monotonic_s()
-        if not asked_s:
-            self._loop_asked_s = now_s
-            self._loop.call_soon_threadsafe(self._on_called_back)
+        if not (blocked_s := self._loop_watch.blocked_s()):
             return Pong()
         task = asyncio.current_task(self._loop)
-        if task is None:
-            return Pong(blocked_s=now_s - asked_s)
-        item = self._coroutines.get(task)
-        job = item.claimed.job if item is not None else job_of_task(task)
-        if isinstance(job, Job):
-            return Pong(blocked_s=now_s - asked_s, tenant=job.tenant, task=job.task, job_id=job.id)
-        name: str = getattr(task.get_coro(), "__qualname__", "")
-        return Pong(blocked_s=now_s - asked_s, task=job or name)
+        item = self._coroutines.get(task) if task is not None else None
+        blocker = loop_blocker(task, None if item is None else item.claimed.job)
+        return Pong(blocked_s=blocked_s, blocker=blocker, stack=thread_stack(self._loop_thread.ident or 0))
 
     def _find_stack(self, asked: ShowStack) -> str:
         """Where the handler of a job is."""
@@ -333,9 +325,6 @@ class Executor:
             return ""
         running = (task for task, item in self._coroutines.copy().items() if item.number == asked.number)
         return handler_stack(job.thread, self._loop_thread.ident or 0, next(running, None))
-
-    def _on_called_back(self) -> None:
-        self._loop_asked_s = 0.0
 
     async def _wait_for_coroutines(self) -> None:
         while self._coroutines:

@@ -22,7 +22,7 @@ from ...core.worker import Blocker
 from ...store.common.clock import monotonic_s
 from .. import health
 from ..files import WatchedFiles
-from ..logs import WORKER
+from ..logs import WORKER, warn_blocked
 from ..options import WorkerOptions
 from .executor_handle import ExecutorHandle, resident_bytes
 from .executor_pool import ExecutorPool
@@ -90,11 +90,11 @@ class ExecutorChecks:
             if waiting := executor.waiting_too_long():
                 self._pool.take_back(executor, waiting)
             executor.ping()
-        found = {one.process.pid: blocker for one in executors if (blocker := one.find_blocker())}
-        for pid, blocker in found.items():
-            if self._blockers.get(pid) != blocker:
-                self._log(f"executor {pid}: {blocker.text()}")
-        self._blockers = found
+        found = {one.process.pid: (one, blocker) for one in executors if (blocker := one.find_blocker())}
+        before, self._blockers = self._blockers, {pid: blocker for pid, (_, blocker) in found.items()}
+        for pid, (executor, blocker) in found.items():
+            if before.get(pid) != blocker:
+                warn_blocked(f"executor {pid}: {blocker.text()}", await executor.blocked_stack(blocker))
 
     def blockers(self) -> tuple[Blocker, ...]:
         """The handlers that block executors now."""

@@ -21,6 +21,7 @@ from ...core.sizes import size_text
 from ...core.worker import Blocker
 from ...store.common.clock import monotonic_s
 from ..capacity import Capacity, ExecutionMode, TaskDurations, executor_capacity
+from ..loop_watch import BLOCKED_S
 from ..messages import (
     JobEnded,
     JobStarted,
@@ -42,8 +43,10 @@ BACKLOG, PAUSE_S = 100, 0.002
 # How long a job may wait in an executor. Short enough to leave within a second, long enough for a busy
 # machine: it would only come back.
 MAX_WAIT_S = 0.7
-# How often an executor with jobs is pinged, and after how long a blocked one is logged.
-PING_S, BLOCKED_S = 0.5, 1.0
+# How often an executor with jobs is pinged.
+PING_S = 0.5
+# How long an executor may take to write its stacks.
+DUMP_S = 0.05
 
 # In how many parts at least each executor's share of claimed jobs is given to it.
 SHARES = 8
@@ -316,9 +319,15 @@ class ExecutorHandle:
                 part="process", tenant=job.tenant, task=job.task, job_id=job.id, others=len(running) - 1
             )
         pong, is_waited_for = self._pong, any(self._undropped.values())
-        if pong.blocked_s > (0 if is_waited_for else BLOCKED_S):
-            return Blocker(part="event loop", tenant=pong.tenant, task=pong.task, job_id=pong.job_id)
-        return None
+        return pong.blocker if pong.blocked_s > (0 if is_waited_for else BLOCKED_S) else None
+
+    async def blocked_stack(self, blocker: Blocker) -> str:
+        """Where the handler is that blocks it; "" if that cannot be found out."""
+        if blocker.part == "event loop" or self.stacks is None:
+            return self._pong.stack
+        held = next((held for held in self._running.values() if held.job.id == blocker.job_id), None)
+        thread = (held.thread if held else 0) or self._loop_thread
+        return await self.stacks.dump(thread, wait_s=DUMP_S)
 
     async def find_stack(self, held: HeldJob, *, wait_s: float) -> str:
         """Where the handler of a job is; "" if that cannot be found out in so short a time."""

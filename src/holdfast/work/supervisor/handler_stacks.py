@@ -23,13 +23,16 @@ class HandlerStacks:
         self._answers[asked.number] = answer
         self._send(asked)
         await asyncio.wait([answer], timeout=wait_s / 2)
-        if not answer.done() and self._dump is not None:
-            # It may be unable to answer.
-            self._dump.ask(self._pid)
-            await asyncio.wait([answer], timeout=wait_s / 2)
+        # It may be unable to answer.
+        dumped = "" if answer.done() else await self.dump(thread, wait_s=wait_s / 2)
         del self._answers[asked.number]
-        if answer.done():
-            return answer.result()
+        return answer.result() if answer.done() else dumped
+
+    async def dump(self, thread: int, *, wait_s: float) -> str:
+        """The stack of a thread, as a signal finds it; "" if it is not known in time."""
+        if self._dump is not None:
+            self._dump.ask(self._pid)
+            await asyncio.sleep(wait_s)
         return "" if self._dump is None else dumped_stack(self._dump.read(), thread)
 
     def on_answer(self, message: JobStack) -> None:
