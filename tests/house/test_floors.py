@@ -47,6 +47,7 @@ STANDS_ON = FLOORS | {"__init__": FLOORS["work"] + 1, "__main__": FLOORS["cli"] 
 LAZY = (
     "queue/connect.py",
     "queue/queue.py",
+    "queue/signature.py",
     "engine/store_connection.py",
     "engine/engine.py",
     "engine/makers.py",

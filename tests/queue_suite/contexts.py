@@ -284,7 +284,7 @@ def test_the_asyncio_queue_gives_contexts_too(make_async_queue: MakeAsyncQueue) 
             lines = [line.text for line in await own.log(jobs[0])]
             return [await job.result() for job in jobs] + [lines, await own.steps(jobs[0])]
 
-    assert asyncio.run(story()) == [1, 2, ["later"], {}]
+    assert asyncio.run(story()) == [1, 2, ["later"], {"n": 1}]
 
 
 def test_a_coroutine_that_wants_to_is_cancelled_with_its_job(make_async_queue: MakeAsyncQueue) -> None:

@@ -121,12 +121,12 @@ def has_body(descriptor: Any, seen: frozenset[str] = frozenset()) -> bool:
 
 
 def test_every_body_that_a_client_sends_is_checked():
-    """No command with a body is without a rule; steps have JSON as plain text."""
+    """No command with a body is without a rule; steps and signals have JSON as plain text."""
     found = {
         kind for kind in KINDS if issubclass(kind, c.Command) and has_body(VERBS[kind].request.DESCRIPTOR)
     }
 
-    assert found | {c.Step} == BODIES.keys()
+    assert found | {c.Step, c.SendSignal} == BODIES.keys()
 
 
 @pytest.mark.parametrize("body", ['1},{"a":2', "", "[" * 60_000, Unreadable(b"1")])

@@ -10,8 +10,8 @@ def count_locks(fd):
     """How many locks the kernel keeps of a file."""
     file = os.fstat(fd)
     name = f" {os.major(file.st_dev):02x}:{os.minor(file.st_dev):02x}:{file.st_ino} "
-    lines = Path("/proc/locks").read_text().splitlines()
-    # By their ranges: while other locks come and go, the kernel may list one twice.
+    # By their ranges, of several readings: while others come and go, one may be listed twice or not at all.
+    lines = [line for _ in range(5) for line in Path("/proc/locks").read_text().splitlines()]
     return len({tuple(line.split()[-2:]) for line in lines if name in line})
 
 

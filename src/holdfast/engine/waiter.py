@@ -19,7 +19,6 @@ from ..core.errors import Closed, StoreError
 from ..store.common.clock import monotonic_s
 from ..store.common.interrupts import ServiceThread, wake
 from .done import Done
-from .ended import find_awaited
 from .engine import Engine
 from .group import Group, take
 from .ticket import Ticket
@@ -253,6 +252,8 @@ class Waiter:
             return self._next_known_ms
 
     def _resolve_awaits(self) -> None:
+        from .ended import find_awaited
+
         tickets = self._awaits
         wanted = [t.command for t in tickets if isinstance(t.command, c.Await)]
         try:

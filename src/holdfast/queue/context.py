@@ -6,8 +6,8 @@ neither part of the job's data nor an argument of `add`.
 
 import inspect
 import threading
-from collections.abc import Awaitable, Callable, Coroutine, Iterable
-from contextlib import AbstractContextManager, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Iterator
+from contextlib import AbstractContextManager, asynccontextmanager, contextmanager, suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, ParamSpec, Protocol, TypeVar, Unpack, overload
 from weakref import WeakKeyDictionary
@@ -24,6 +24,7 @@ from .definition import readable_type, returned_type
 from .durable import RAISE, Flow
 from .options import Duration, JobOptions, JobRef, TaskRef
 from .replay import Replay, read_error
+from .transactions import StepTransaction, begun, begun_async
 
 if TYPE_CHECKING:
     from .options import HasCall, PreparedCall
@@ -104,6 +105,17 @@ class Running:
         new = task if isinstance(task, c.NewJob) else self._queue.call(task, data, **options)
         return self._job._adding(new)
 
+    def _kept(self, name: str, text: str) -> str:
+        assert self._replay is not None
+        self._replay.kept(name, text)
+        return text
+
+    def _rolled_back(self, name: str, error: Exception, began_s: float, record: Job) -> None:
+        """A transaction of the caller was rolled back: the job is as it was before."""
+        if not self._job._lease.lost:
+            self._job._lease.job = record
+        self._failed(name, error, began_s)
+
     def _failed(self, name: str, error: Exception, began_s: float) -> None:
         if self._replay is not None and not isinstance(error, LeaseLost | Failed | Retry):
             self._replay.failed(name, error, took_ms(began_s))
@@ -118,12 +130,12 @@ class Running:
 class Context(Running):
     """The context of a function. Each method returns after its commit."""
 
-    def _do(self, flow: Flow[T]) -> T:
+    def _do(self, flow: Flow[T], connection: Any = None) -> T:
         try:
             ask = next(flow)
             while True:
                 try:
-                    reply = self._say(ask)
+                    reply = self._say(ask) if connection is None else self._say_in(connection, ask)
                 except Exception as error:
                     ask = flow.throw(error)
                 else:
@@ -131,6 +143,10 @@ class Context(Running):
         except StopIteration as end:
             value: T = end.value
             return value
+
+    def _say_in(self, connection: Any, ask: QueueRequest[T]) -> T:
+        found: Any = self._queue.session.connection.engine.execute_in(connection, ask.asked)
+        return ask.read(found)
 
     def _say(self, ask: QueueRequest[T]) -> T:
         try:
@@ -188,7 +204,34 @@ class Context(Running):
             raise
         finally:
             self._stepping[name] = outer
-        return self._do(durable.keep_step(self, name, value, took_ms(began_s)))
+        return self._kept(name, self._do(durable.keep_step(self, name, value, took_ms(began_s))))
+
+    @contextmanager
+    def transaction(self, name: str, connection: Any) -> Iterator[StepTransaction]:
+        """A step whose result is recorded in a transaction of your own, with what you write in it.
+
+        `connection` leads to the database of the queue and has no open transaction: one is begun, and
+        committed at the end of the block. `step.done` tells whether an earlier run has done it; otherwise
+        set `step.result`.
+        """
+        with self._step_locks.setdefault(name, threading.RLock()):
+            entry = self._do(durable.begin_step(self, name))
+            if entry is not None and entry.kind == "error":
+                raise read_error(entry.result)
+            step, began_s, record = StepTransaction(entry), monotonic_s(), self._job.record
+            if entry is not None:
+                yield step
+                return
+            try:
+                with begun(connection):
+                    yield step
+                    text = self._do(
+                        durable.keep_step(self, name, step.result, took_ms(began_s)), connection=connection
+                    )
+            except Exception as error:
+                self._rolled_back(name, error, began_s, record)
+                raise
+            self._kept(name, text)
 
     def sleep(self, how_long: Duration | datetime) -> None:
         """End the run, and go on after this time, or at this moment: without a worker, lease or memory.
@@ -282,12 +325,12 @@ class Context(Running):
 class AsyncContext(Running):
     """The context of a coroutine: the same methods, as coroutines."""
 
-    async def _do(self, flow: Flow[T]) -> T:
+    async def _do(self, flow: Flow[T], connection: Any = None) -> T:
         try:
             ask = next(flow)
             while True:
                 try:
-                    reply = await self._say(ask)
+                    reply = await (self._say(ask) if connection is None else self._say_in(connection, ask))
                 except Exception as error:
                     ask = flow.throw(error)
                 else:
@@ -301,6 +344,10 @@ class AsyncContext(Running):
                 async with self._step_locks[name]:
                     pass
             raise
+
+    async def _say_in(self, connection: Any, ask: QueueRequest[T]) -> T:
+        found: Any = await self._queue.session.connection.engine.execute_in_async(connection, ask.asked)
+        return ask.read(found)
 
     async def _say(self, ask: QueueRequest[T]) -> T:
         try:
@@ -362,7 +409,29 @@ class AsyncContext(Running):
             raise
         finally:
             del self._stepping[name]
-        return await self._do(durable.keep_step(self, name, value, took_ms(began_s)))
+        return self._kept(name, await self._do(durable.keep_step(self, name, value, took_ms(began_s))))
+
+    @asynccontextmanager
+    async def transaction(self, name: str, connection: Any) -> AsyncIterator[StepTransaction]:
+        """A step whose result is recorded in a transaction of your own; see `Context.transaction`."""
+        async with self._step_locks.setdefault(name, _lock()):
+            entry = await self._do(durable.begin_step(self, name))
+            if entry is not None and entry.kind == "error":
+                raise read_error(entry.result)
+            step, began_s, record = StepTransaction(entry), monotonic_s(), self._job.record
+            if entry is not None:
+                yield step
+                return
+            try:
+                async with begun_async(connection):
+                    yield step
+                    text = await self._do(
+                        durable.keep_step(self, name, step.result, took_ms(began_s)), connection=connection
+                    )
+            except Exception as error:
+                self._rolled_back(name, error, began_s, record)
+                raise
+            self._kept(name, text)
 
     async def sleep(self, how_long: Duration | datetime) -> None:
         """End the run, and go on after this time, or at this moment; see `Context.sleep`."""

@@ -85,8 +85,6 @@ def keep_step(run: Function, name: str, value: Any, took_ms: int) -> Flow[str]:
     if not isinstance(text, str):
         text = msgspec.json.encode(text).decode()
     yield from _record(run, name, text, took_ms=took_ms)
-    assert run._replay is not None
-    run._replay.kept(name, text)
     return text
 
 

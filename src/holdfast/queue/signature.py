@@ -14,7 +14,6 @@ from ..core.bounds import DATA_BYTES
 from ..core.errors import BadInput, Unquoted
 from ..core.following import NO_ARGUMENTS
 from ..core.job import Body, Job
-from .context import AsyncContext, Context
 from .definition import annotations_of
 from .encoding import (
     PLAIN,
@@ -30,7 +29,8 @@ from .encoding import (
 )
 from .options import NO_CONNECTION, JobOptions
 
-_CONTEXTS = {kind.__name__: kind for kind in (Context, AsyncContext)}
+# A program that only adds jobs does not import the module of contexts.
+_CONTEXTS, _CONTEXT_MODULE = ("Context", "AsyncContext"), f"{__package__}.context"
 # From the arguments of a call to its data; None: use `Signature.write`.
 QuickWrite = Callable[[tuple[Any, ...], dict[str, Any]], str | None]
 
@@ -345,11 +345,11 @@ def _context(name: str, function: Callable[..., Any], hints: dict[str, Any]) -> 
     if not found:
         return None
     is_coroutine = inspect.iscoroutinefunction(function)
-    wanted = AsyncContext if is_coroutine else Context
-    if len(found) > 1 or found[0][1] is not wanted:
+    wanted = "AsyncContext" if is_coroutine else "Context"
+    if len(found) > 1 or found[0][1].__name__ != wanted:
         texts = ", ".join(f"{word}: {kind.__name__}" for word, kind in found)
         which = "async def" if is_coroutine else "def"
-        needed = f"one {wanted.__name__}, as its function is made by {which}"
+        needed = f"one {wanted}, as its function is made by {which}"
         raise BadInput(f"context of task {name}", texts, needed=needed)
     return found[0]
 
@@ -357,7 +357,10 @@ def _context(name: str, function: Callable[..., Any], hints: dict[str, Any]) -> 
 def _context_kind(hint: Any) -> type | None:
     """The kind of context in an annotation, also in `Context | None`; None: there is none."""
     options = [kind for kind in get_args(hint) if kind is not type(None)] or [hint]
-    return options[0] if len(options) == 1 and options[0] in (Context, AsyncContext) else None
+    if len(options) != 1 or getattr(options[0], "__module__", "") != _CONTEXT_MODULE:
+        return None
+    kind: type | None = options[0] if options[0].__name__ in _CONTEXTS else None
+    return kind
 
 
 def _has_name(task: str, parameter: inspect.Parameter) -> bool:
@@ -428,9 +431,16 @@ def _hints(function: Callable[..., Any]) -> tuple[dict[str, Any], dict[str, Any]
     Contexts are recognised by their names.
     """
     known, unknown = annotations_of(function)
-    named = {word: _CONTEXTS.get(_context_name(str(text))) for word, text in unknown.items()}
-    contexts = {word: kind for word, kind in named.items() if kind is not None}
+    named = {word: _context_name(str(text)) for word, text in unknown.items()}
+    contexts = {word: _context_of(kind) for word, kind in named.items() if kind in _CONTEXTS}
     return known | contexts, {word: text for word, text in unknown.items() if word not in contexts}
+
+
+def _context_of(name: str) -> type:
+    from . import context
+
+    kind: type = getattr(context, name)
+    return kind
 
 
 def _context_name(text: str) -> str:
