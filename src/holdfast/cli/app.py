@@ -28,7 +28,12 @@ _OWN = (
     "move",
     "bench",
 )
-FILES = {name: name for name in _OWN} | dict.fromkeys(_TOOLS, "tools") | {"dashboard": "serve"}
+FILES = (
+    {name: name for name in _OWN}
+    | {"import": "importing"}
+    | dict.fromkeys(_TOOLS, "tools")
+    | {"dashboard": "serve"}
+)
 # All of them in the order of the help text; others of that table come last.
 COMMANDS = (
     *(
@@ -48,6 +53,7 @@ COMMANDS = (
     *("pause", "resume", "limit", "limits", "schedule", "schedules", "consumers", "handler", "worker"),
     *(
         "sync",
+        "import",
         "workers",
         "top",
         "stats",
@@ -101,7 +107,7 @@ class App(click.Group):
 
             return command_of(cmd_name)
         module = importlib.import_module(f"{__package__}.commands.{FILES[cmd_name]}")
-        command: click.Command = getattr(module, cmd_name)
+        command: click.Command = getattr(module, "import_" if cmd_name == "import" else cmd_name)
         return command
 
     def resolve_command(

@@ -12,6 +12,7 @@ from ..session import Session, settings
 
 if TYPE_CHECKING:
     from ...queue.aio import AsyncQueue
+    from ...queue.base import BaseQueue
 
 
 @click.command()
@@ -26,19 +27,12 @@ def sync(session: Session, /, *, names: tuple[str, ...]) -> None:
     """
     from ...queue.aio import AsyncQueue
     from ...queue.queue import Queue
-    from ...work.executor.executor import find_queue
 
     if session.said & {"store", "tenant"}:
         raise BadInput("store", session.store, needed="absent: a queue has its own store and tenant")
     counts = {"task": 0, "schedule": 0, "limit": 0}
     for name in names:
-        try:
-            queue = find_queue(name)
-        except HoldfastError:
-            raise
-        except Exception as error:
-            found = Unquoted(f"broken ({type(error).__name__}: {error})")
-            raise BadInput(name, found, needed="MODULE:QUEUE that can be imported") from error
+        queue = imported_queue(name)
         if isinstance(queue, Queue):
             with queue:
                 queue.sync()
@@ -49,6 +43,19 @@ def sync(session: Session, /, *, names: tuple[str, ...]) -> None:
             counts[kind] += 1
     text = ", ".join(counted(count, word) for word, count in counts.items())
     answer({f"{word}s": count for word, count in counts.items()}, text, as_json=session.as_json)
+
+
+def imported_queue(name: str) -> "BaseQueue":
+    """The queue of a module, given as MODULE:QUEUE."""
+    from ...work.executor.executor import find_queue
+
+    try:
+        return find_queue(name)
+    except HoldfastError:
+        raise
+    except Exception as error:
+        found = Unquoted(f"broken ({type(error).__name__}: {error})")
+        raise BadInput(name, found, needed="MODULE:QUEUE that can be imported") from error
 
 
 async def _sync(queue: "AsyncQueue") -> None:

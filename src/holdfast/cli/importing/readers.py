@@ -1,0 +1,232 @@
+"""Reads the jobs that wait in other systems: one function for each, in a table.
+
+Each yields waiting jobs, oldest first, and scheduled ones; with `held` also those that a worker has. The
+libraries of these systems are imported where they are needed to decode what they wrote.
+"""
+
+import base64
+import gzip
+import json
+import pickle
+import sqlite3
+import zlib
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
+from datetime import UTC, datetime
+from functools import partial, wraps
+from pathlib import Path
+from typing import Any
+
+from ...core.errors import HoldfastError, StoreError, Unavailable
+from ...queue.connect import shown_url
+from .found import ForeignJob
+
+WAITS_FOR_ANOTHER = "it waits for another job"
+HAS_FOLLOWERS = "other jobs follow it: callbacks, a chain or a chord"
+CELERY_SEPARATOR = "\x06\x16"
+CELERY_PRIORITIES = 10
+HUEY_TIME_BYTES = 8
+
+
+def _redis(url: str) -> Any:
+    try:
+        import redis
+    except ImportError:
+        raise StoreError("to read from Redis, install its client for Python: pip install redis") from None
+    return redis.Redis.from_url(url)
+
+
+def _seconds(moment: Any) -> float | None:
+    """A time as Celery has it (ISO), or a `datetime`; one without a zone is UTC."""
+    if not moment:
+        return None
+    found = datetime.fromisoformat(moment) if isinstance(moment, str) else moment
+    return (found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp()
+
+
+def _or_reason(read: Callable[..., ForeignJob]) -> Callable[..., ForeignJob]:
+    """A job that cannot be decoded, such as with a class that is not there, stays where it is."""
+
+    @wraps(read)
+    def decode(source: Any, remove: Callable[[], bool], *more: Any) -> ForeignJob:
+        try:
+            return read(source, remove, *more)
+        except Exception as error:
+            # Without the text of the error, which may have data of the job.
+            return ForeignJob(
+                "", "unknown", (), {}, remove, reason=f"it cannot be read: {type(error).__name__}"
+            )
+
+    return decode
+
+
+# ── Celery ───────────────────────────────────────────────────────────────────────────────────────
+
+
+def celery(url: str, *, queues: Collection[str], held: bool) -> Iterator[ForeignJob]:
+    """Celery on Redis, by the messages of kombu."""
+    client = _redis(url)
+    for name in queues or _celery_queues(client):
+        for at in ("", *(f"{CELERY_SEPARATOR}{priority}" for priority in range(CELERY_PRIORITIES))):
+            key = f"{name}{at}"
+            # Added on the left, taken from the right.
+            for raw in reversed(client.lrange(key, 0, -1)):
+                yield _celery_job(json.loads(raw), partial(_removed, client.lrem, key, -1, raw))
+    for tag, raw in client.hgetall("unacked").items() if held else ():
+        yield _celery_job(json.loads(raw)[0], partial(_removed, client.hdel, "unacked", tag))
+
+
+def _celery_queues(client: Any) -> list[str]:
+    bindings = [one for key in client.scan_iter("_kombu.binding.*") for one in client.smembers(key)]
+    # The default queue is there before anything is bound to it.
+    found = {"celery", *(one.decode().split(CELERY_SEPARATOR)[-1] for one in bindings)}
+    return sorted(name for name in found if not name.startswith("celeryev.") and "pidbox" not in name)
+
+
+@_or_reason
+def _celery_job(message: Any, remove: Callable[[], bool]) -> ForeignJob:
+    from kombu import serialization
+
+    headers, body = message["headers"], message["body"]
+    if message["properties"].get("body_encoding") == "base64":
+        body = base64.b64decode(body)
+    kind = message["content-type"]
+    loads: Any = serialization.loads
+    args, kwargs, more = loads(body, kind, message["content-encoding"], accept={kind})
+    follow = any(more.get(name) for name in ("callbacks", "errbacks", "chain", "chord"))
+    return ForeignJob(
+        headers["id"],
+        headers["task"],
+        tuple(args),
+        kwargs,
+        remove,
+        run_at=_seconds(headers.get("eta")),
+        expires_at=_seconds(headers.get("expires")),
+        reason=HAS_FOLLOWERS if follow or headers.get("group") else "",
+    )
+
+
+# ── RQ ───────────────────────────────────────────────────────────────────────────────────────────
+
+
+def rq(url: str, *, queues: Collection[str], held: bool) -> Iterator[ForeignJob]:
+    """RQ, by its own library."""
+    from rq import Queue, registry
+    from rq.exceptions import NoSuchJobError
+    from rq.job import Job
+
+    client = _redis(url)
+    for queue in [Queue(name, connection=client) for name in queues] or Queue.all(connection=client):
+        places: list[tuple[Any, Sequence[str], str]] = [(queue, queue.job_ids, "")]
+        made: Any = registry
+        scheduled, deferred = made.ScheduledJobRegistry(queue=queue), made.DeferredJobRegistry(queue=queue)
+        places.append((scheduled, scheduled.get_job_ids(), ""))
+        places.append((deferred, deferred.get_job_ids(), WAITS_FOR_ANOTHER))
+        if held:
+            started = made.StartedJobRegistry(queue=queue)
+            places.append((started, started.get_job_ids(), ""))
+        for place, ids, reason in places:
+            for job_id in ids:
+                with suppress(NoSuchJobError):
+                    job = Job.fetch(job_id, connection=client)
+                    at = scheduled.get_scheduled_time(job).timestamp() if place is scheduled else None
+                    yield _rq_job(job, partial(_rq_removed, client, place, job), at, reason)
+
+
+@_or_reason
+def _rq_job(job: Any, remove: Callable[[], bool], run_at: float | None, reason: str) -> ForeignJob:
+    if job.dependent_ids:
+        reason = reason or HAS_FOLLOWERS
+    return ForeignJob(
+        job.id, job.func_name, tuple(job.args), job.kwargs, remove, run_at=run_at, reason=reason
+    )
+
+
+def _rq_removed(client: Any, place: Any, job: Any) -> bool:
+    key = place.key
+    remove = client.lrem(key, 1, job.id) if client.type(key) == b"list" else client.zrem(key, job.id)
+    if remove:
+        job.delete(remove_from_queue=False)
+    return bool(remove)
+
+
+# ── huey ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+def huey(url: str, *, queues: Collection[str], held: bool) -> Iterator[ForeignJob]:  # noqa: ARG001
+    """huey on Redis, or in the SQLite file at a path. It keeps nothing of jobs that a worker has."""
+    yield from _huey_on_redis(url, queues) if "://" in url else _huey_in_file(url, queues)
+
+
+def _huey_on_redis(url: str, queues: Collection[str]) -> Iterator[ForeignJob]:
+    client = _redis(url)
+    for kind in ("redis", "schedule"):
+        prefix = f"huey.{kind}."
+        keys = [f"{prefix}{name}" for name in queues] or sorted(
+            key.decode() for key in client.scan_iter(f"{prefix}*")
+        )
+        for key in keys:
+            is_list = client.type(key) == b"list"
+            # Added on the left, taken from the right.
+            found = reversed(client.lrange(key, 0, -1)) if is_list else client.zrange(key, 0, -1)
+            # With priorities each entry begins with a time.
+            cut = 0 if is_list or kind == "schedule" else HUEY_TIME_BYTES
+            for raw in found:
+                remove = partial(client.lrem, key, -1, raw) if is_list else partial(client.zrem, key, raw)
+                yield _huey_job(raw[cut:], partial(_removed, remove))
+
+
+def _huey_in_file(path: str, queues: Collection[str]) -> Iterator[ForeignJob]:
+    for table in ("task", "schedule"):
+        with closing(_huey_file(path)) as file:
+            rows = file.execute(f"SELECT id, queue, data FROM {table} ORDER BY id").fetchall()
+        for number, queue, raw in rows:
+            if not queues or queue in queues:
+                yield _huey_job(raw, partial(_row_removed, path, table, number))
+
+
+def _huey_file(path: str) -> sqlite3.Connection:
+    return sqlite3.connect(f"{Path(path).absolute().as_uri()}?mode=rw", uri=True, isolation_level=None)
+
+
+def _row_removed(path: str, table: str, number: int) -> bool:
+    with closing(_huey_file(path)) as file:
+        return file.execute(f"DELETE FROM {table} WHERE id = ?", (number,)).rowcount > 0
+
+
+@_or_reason
+def _huey_job(raw: bytes, remove: Callable[[], bool]) -> ForeignJob:
+    raw = gzip.decompress(raw) if raw[:2] == b"\x1f\x8b" else zlib.decompress(raw) if raw[:1] == b"x" else raw
+    message = pickle.loads(raw)
+    return ForeignJob(
+        message.id,
+        message.name,
+        tuple(message.args),
+        message.kwargs,
+        remove,
+        run_at=_seconds(message.eta),
+        expires_at=_seconds(message.expires_resolved),
+        reason=HAS_FOLLOWERS if message.on_complete or message.on_error else "",
+    )
+
+
+def _removed(remove: Callable[..., int], *values: Any) -> bool:
+    return remove(*values) > 0
+
+
+READERS: dict[str, Callable[..., Iterator[ForeignJob]]] = {"celery": celery, "rq": rq, "huey": huey}
+
+
+@contextmanager
+def errors_of(system: str, url: str) -> Iterator[None]:
+    """Translate errors of the other system, and of its library."""
+    try:
+        yield
+    except HoldfastError:
+        raise
+    except ImportError as error:
+        raise StoreError(f"to read jobs of {system}, install it here too: {error}") from None
+    except Exception as error:
+        if isinstance(error, OSError | sqlite3.Error) or type(error).__module__.startswith("redis."):
+            raise Unavailable(f"{shown_url(url)}: {error}") from error
+        raise
