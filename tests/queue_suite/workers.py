@@ -3,12 +3,13 @@
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from holdfast.core import commands as c
 from holdfast.core.errors import NotFound, TooLarge
 from holdfast.core.job import Code, State
 from holdfast.core.queries import GetTime, ListWorkers
-from holdfast.core.worker import Served, Worker
+from holdfast.core.worker import Blocker, Served, Worker
 from holdfast.queue.queue import Queue
 from holdfast.testing.clock import MovedClock
 
@@ -46,6 +47,20 @@ def test_why_tells_how_many_live_workers_know_the_task(queue: Queue) -> None:
     ask(queue, c.Dismiss(name="d"))
     ask(queue, c.Dismiss(name="d"))
     assert "1 live worker knows its task." in job.why()
+
+
+def test_why_tells_which_handlers_have_all_slots(queue: Queue) -> None:
+    """Of each worker that knows the task; not if one of them may have a free slot."""
+    job = queue.add("work")
+    long = Blocker(part="slots", task="long", job_id=7, tasks=("work", "long"), since=1_000)
+    _worker(queue, "a", "work", "long", blocked=(long,))
+    assert "There, long (job 7) has the only slot of worker a since 1970-01-01T00:00:01.000Z." in job.why()
+
+    _worker(queue, "b", "work", blocked=(replace(long, tenant="another", others=2),))
+    assert "and a handler and 2 others have all 3 slots of worker b since" in job.why()
+
+    _worker(queue, "c", "work", blocked=(replace(long, tasks=("long",)),))
+    assert "slot" not in job.why()
 
 
 def test_why_tells_of_a_running_job_that_no_live_worker_knows_its_task(queue: Queue) -> None:

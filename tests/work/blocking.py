@@ -30,6 +30,12 @@ def short_function(name: str) -> str:
 
 
 @queue.task()
+def waits_for_other() -> None:
+    """Wait for a job that needs the slot of this one."""
+    short_function.add("child").result(wait="6s")
+
+
+@queue.task()
 async def blocks_loop(name: str, pipe: str) -> None:
     """Block the event loop until a named pipe is opened to write."""
     _note(name)

@@ -10,6 +10,8 @@ from functools import partial
 
 import pytest
 
+from holdfast.core.durations import iso
+from holdfast.core.queries import ListWorkers
 from tests.work.conftest import Bench, children_of
 
 APP = "tests.work.blocking:queue"
@@ -117,6 +119,31 @@ def test_jobs_behind_a_blocked_loop_go_to_another_worker_and_the_blocker_is_name
     assert named in said
     assert f"in {task}" in said
     assert set(_runs(bench).values()) == {1}
+
+
+def test_why_names_the_handler_that_has_the_only_slot(bench):
+    """Here it waits for the job that it keeps from running; its error says so."""
+    waiting = bench.queue.add("waits_for_other", attempts=1)
+    worker = bench.start(name=APP)
+    bench.wait_for(lambda: "has the only slot" in bench.queue.why(_child(bench, waiting)))
+
+    why = bench.queue.why(_child(bench, waiting))
+    name = bench.queue.connection.ask(ListWorkers())[0].name
+    started = iso(waiting.get().started_at)
+    assert (
+        f"There, waits_for_other (job {waiting.id}) has the only slot of worker {name} since {started}."
+        in why
+    )
+    assert "slot" not in bench.queue.add("short", {"name": "other"}).why()
+    bench.wait_for(lambda: waiting.get().state == "FAILED")
+    assert "has the only slot of worker" in waiting.get().reason
+    _finish(worker)
+
+
+def _child(bench, waiting):
+    """The job that a handler waits for; itself, as long as there is none."""
+    found = bench.queue.jobs(task="short_function")
+    return found[0].id if found else waiting
 
 
 class Storm:

@@ -188,7 +188,7 @@ def worker_record(worker: "Worker") -> dict[str, Any]:
         "done": worker.done,
         "said_at": moment(worker.said_at),
         "stopping": worker.stopping,
-        "blocked": [blocker.text() for blocker in worker.blocked],
+        "blocked": [blocker.text() for blocker in worker.blocked if blocker.part != "slots"],
         "health_file": worker.health or None,
         "serves": [{"tenant": one.tenant, "tasks": list(one.tasks)} for one in worker.serves],
     }

@@ -6,6 +6,9 @@ from .job import Job, Place, Record, State
 from .limits import Domain, Limit, next_start_ms
 from .worker import Blocker
 
+# How many workers are named whose slots are all occupied.
+SHOWN_WORKERS = 3
+
 
 class Facts(Record, frozen=True, kw_only=True):
     """The facts outside a job's record that keep it from running."""
@@ -24,6 +27,8 @@ class Facts(Record, frozen=True, kw_only=True):
     ready_before: int = 0
     # The handlers that block executors of these workers.
     blockers: tuple[Blocker, ...] = ()
+    # Those that have all slots, by the name of the worker, if no worker has another.
+    occupied: tuple[tuple[str, Blocker], ...] = ()
 
 
 def why(job: Job, facts: Facts) -> str:
@@ -69,6 +74,9 @@ def _ready(job: Job, facts: Facts) -> str:
 def _blockers(job: Job, facts: Facts) -> str:
     """What keeps executors that know the task of a job from starting any."""
     texts = dict.fromkeys(f"{blocker.text(job.tenant)} of an executor" for blocker in facts.blockers)
+    for worker, blocker in facts.occupied[:SHOWN_WORKERS]:
+        since = f" since {iso(blocker.since)}" if blocker.since else ""
+        texts[f"{blocker.text(job.tenant)} of worker {worker}{since}"] = None
     return f" There, {', and '.join(texts)}." if texts else ""
 
 

@@ -18,7 +18,7 @@ class Served(Record, frozen=True, kw_only=True):
 class Blocker(Record, frozen=True, kw_only=True):
     """A handler that keeps an executor of a worker from starting other jobs."""
 
-    # What it blocks: "event loop" or "process".
+    # What it blocks: "event loop", "process", or with as many others as there are "slots" all of the worker.
     part: str
     tenant: str = ""
     # Without `job_id` the task of a batch, or the name of a coroutine.
@@ -26,10 +26,15 @@ class Blocker(Record, frozen=True, kw_only=True):
     job_id: int = 0
     # How many other handlers run there, which may be the cause as well.
     others: int = 0
+    # Of slots: the tasks that need one, and since when it has one.
+    tasks: tuple[str, ...] = ()
+    since: int = 0
 
     @property
     def effect(self) -> str:
         """What it does to its executor."""
+        if self.part == "slots":
+            return "has the only slot" if not self.others else f"have all {self.others + 1:,} slots"
         return "holds the process" if self.part == "process" else f"blocks the {self.part}"
 
     def text(self, tenant: str | None = None) -> str:
@@ -37,6 +42,8 @@ class Blocker(Record, frozen=True, kw_only=True):
         job = f" (job {self.job_id})" if self.job_id else ""
         name = f"{self.task}{job}" if self.task and tenant in (None, self.tenant) else "a handler"
         others = f" or one of {counted(self.others, 'other')} there" if self.others > 0 else ""
+        if self.part == "slots" and others:
+            others = f" and {counted(self.others, 'other')}"
         return f"{name}{others} {self.effect}"
 
 

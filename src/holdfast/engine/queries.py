@@ -1,7 +1,7 @@
 """The functions that execute queries, each on one consistent view. `core.queries` describes the replies."""
 
 from collections import Counter
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from msgspec.structs import replace
@@ -23,7 +23,7 @@ from ..core.redaction import redact_body, redact_named
 from ..core.rules import waits_for_signal
 from ..core.searching import ListTasks, SearchJobs
 from ..core.why import Facts, why
-from ..core.worker import runs_handlers, runs_task
+from ..core.worker import Blocker, Worker, runs_handlers, runs_task
 from ..store.contract import AnyStore, ReadTxn, WaitingQuery
 from .batch import notes
 from .batch.holders import find_holders
@@ -113,9 +113,21 @@ def _explain(txn: ReadTxn, query: q.Explain) -> str:
         is_handled=is_handled,
         handler_workers=sum(runs_handlers(worker, job.tenant) for worker in workers),
         ready_before=max(ready - 1, 0) if job.place == Place.READY else 0,
-        blockers=tuple(blocker for worker in knowing for blocker in worker.blocked),
+        blockers=tuple(one for worker in knowing for one in worker.blocked if one.part != "slots"),
+        occupied=_occupied(job, knowing),
     )
     return why(job, facts)
+
+
+def _occupied(job: Job, workers: Sequence[Worker]) -> tuple[tuple[str, Blocker], ...]:
+    """What has all slots for a job, by worker; nothing if a worker may have another."""
+    found = [
+        (worker.name, one)
+        for worker in workers
+        for one in worker.blocked
+        if one.part == "slots" and job.task in one.tasks
+    ]
+    return tuple(found) if len(found) == len(workers) else ()
 
 
 def _pauses_of(txn: ReadTxn, job: Job) -> tuple[str, ...]:

@@ -352,6 +352,11 @@ class ExecutorHandle:
         self.take_back([held.key])
         self._has_abandoned = True
 
+    def occupants(self, mode: ExecutionMode) -> list[HeldJob]:
+        """The jobs of a mode that run, if they have all slots."""
+        running = [held for held in self._running.values() if held.mode == mode]
+        return running if len(running) >= mode.slots else []
+
     def is_running_alone(self) -> bool:
         """Whether one job runs in it, and no other ever has."""
         return not (self.jobs_done or self._has_abandoned) and len(self._running) == 1

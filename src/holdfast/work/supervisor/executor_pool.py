@@ -12,6 +12,7 @@ from ...core.errors import AppError
 from ...core.job import Job
 from ...store.common.clock import monotonic_s
 from ..capacity import Capacity, ExecutionMode, TaskDurations, total_capacity
+from ..loop_watch import BLOCKED_S
 from ..messages import (
     CommandRequest,
     ExecutorMessage,
@@ -354,6 +355,13 @@ class ExecutorPool:
                 slots = self.durations.slots_of(job.tenant, job.task)
                 found[job.tenant] = found.get(job.tenant, 0.0) + slots
         return found
+
+    def occupants(self, mode: ExecutionMode) -> list[HeldJob]:
+        """The jobs that have all slots of a mode, if each has been running for a while; the oldest first."""
+        found = [one.occupants(mode) for one in self._executors if one.can_take_jobs]
+        running = sorted((held for some in found for held in some), key=lambda held: held.started_s)
+        is_long = running and running[-1].started_s < monotonic_s() - BLOCKED_S
+        return running if is_long and all(found) else []
 
     def is_full(self) -> bool:
         """Whether jobs are held here, and no executor can take more."""

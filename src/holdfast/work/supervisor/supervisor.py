@@ -24,6 +24,7 @@ from ...core import commands as c
 from ...core.counting import counted
 from ...core.errors import AppError, BadInput, HoldfastError, SchemaMismatch
 from ...core.job import Code, Job
+from ...core.worker import Blocker
 from ...engine import joblog
 from ...queue.answers import limit_error, limit_s, stack_s
 from ...store.common.clock import monotonic_s, system_clock
@@ -204,11 +205,31 @@ class Supervisor:
             *(one.keep_renewing() for one in leases),
             *(one.watch_running() for one in leases),
             self._checks.run(),
-            self._registry.keep_updated(lambda: self._counts() | {"blocked": self._checks.blockers()}),
+            self._registry.keep_updated(lambda: self._counts() | {"blocked": self._blockers()}),
         ]
         if options.burst_s:
             works.append(self._stop_after(options.burst_s))
         return works
+
+    def _blockers(self) -> tuple[Blocker, ...]:
+        """The handlers that block executors, and those that have all slots of a mode."""
+        found = list(self._checks.blockers())
+        for source in self.sources.all:
+            for mode in source.execution_modes() - {source.handlers}:
+                if running := self._pool.occupants(mode):
+                    job, tasks = running[0].job, source.tasks_of(mode) or ()
+                    found.append(
+                        Blocker(
+                            part="slots",
+                            tenant=job.tenant,
+                            task=job.task,
+                            job_id=job.id,
+                            others=len(running) - 1,
+                            tasks=tasks,
+                            since=job.started_at,
+                        )
+                    )
+        return tuple(found)
 
     async def _stop_after(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
