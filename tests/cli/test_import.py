@@ -1,14 +1,19 @@
-"""`holdfast import`: jobs that the real Celery, RQ and huey have written, taken over once each."""
+"""`holdfast import`: jobs that the real Celery, RQ, huey, … have written, taken over once each."""
 
 import importlib
 import json
+import os
 import sys
 from datetime import UTC, date, datetime, timedelta
+from typing import Any
 
+import dramatiq
+import procrastinate
 import pytest
 import redis
 import rq
 from celery import Celery
+from dramatiq.brokers.redis import RedisBroker
 from huey import PriorityRedisHuey, RedisHuey, SqliteHuey
 from kombu import pools
 
@@ -144,17 +149,93 @@ class BySqliteHuey(ByHuey):
         return SqliteHuey("my.shop", filename=self.url)
 
 
-@pytest.fixture(params=[ByCelery, ByRq, ByHuey, ByPriorityHuey, BySqliteHuey], ids=lambda kind: kind.__name__)
-def old(request, url, tmp_path):
+class ByDramatiq:
+    """Jobs of dramatiq, in two of its queues."""
+
+    system = "dramatiq"
+
+    def __init__(self, url, tmp_path):
+        self.url = url
+        self._broker = RedisBroker(url=url)
+        actor: Any = dramatiq.actor
+        self._send = actor(lambda to, copies: None, actor_name="send", broker=self._broker)
+        options = {"actor_name": "shop.make_report", "queue_name": "slow"}
+        self._report = actor(lambda day: None, broker=self._broker, **options)
+
+    def send(self, to):
+        """A job of the actor that has its name."""
+        self._send.send(to, copies=2)
+
+    def add_all(self):
+        """Two that wait, one that is scheduled, and one that another follows."""
+        self.send("a")
+        self._report.send(DAY.isoformat())
+        self._send.send_with_options(args=("b", 2), delay=LATER - datetime.now(UTC))
+        dramatiq.pipeline([self._send.message("c", 2), self._send.message("d", 2)], broker=self._broker).run()
+
+    left = {"other jobs follow it: callbacks, a chain or a chord"}
+
+    def close(self):
+        """Disconnect."""
+        self._broker.close()
+        self._broker.client.close()
+
+
+class ByProcrastinate:
+    """Jobs of Procrastinate, in a schema of its own."""
+
+    system = "procrastinate"
+
+    def __init__(self, url, tmp_path):
+        self.url = url
+        self._app = procrastinate.App(connector=procrastinate.SyncPsycopgConnector(conninfo=url))
+        self._app.open()
+        self._app.schema_manager.apply_schema()
+
+    def send(self, to):
+        """A job of the task that has its name."""
+        self._app.configure_task("shop.send", queue="mail").defer(to=to, copies=2)
+
+    def add_all(self):
+        """Two that wait, and one that is scheduled."""
+        self.send("a")
+        self._app.configure_task("shop.make_report").defer(day=DAY.isoformat())
+        self._app.configure_task("shop.send", schedule_at=LATER).defer(to="b", copies=2)
+        self._app.configure_task("shop.unknown").defer()
+
+    left = {"the queue has no such task: give --task shop.unknown=NAME"}
+
+    def close(self):
+        """Disconnect."""
+        self._app.close()
+
+
+SYSTEMS = [ByCelery, ByRq, ByHuey, ByPriorityHuey, BySqliteHuey, ByDramatiq, ByProcrastinate]
+
+
+@pytest.fixture(params=SYSTEMS, ids=lambda kind: kind.__name__)
+def old(request, tmp_path, redis_server, postgres):
     """The other system."""
-    old = request.param(url, tmp_path)
+    is_in_postgres = request.param is ByProcrastinate
+    old = request.param(request.getfixturevalue("own_schema" if is_in_postgres else "url"), tmp_path)
     yield old
     old.close()
 
 
+@pytest.fixture
+def own_schema(postgres):
+    """The address of an empty schema of PostgreSQL, as libpq has it."""
+    name = f"old_{os.getpid()}"
+    with postgres.connect() as connection:
+        connection.execute(f"CREATE SCHEMA {name}")
+        where = f"host={postgres.folder}&port={postgres.port}&user=postgres"
+        yield f"postgresql:///{postgres.database}?{where}&options=-csearch_path%3D{name}"
+        connection.execute(f"DROP SCHEMA {name} CASCADE")
+
+
 def run_import(shell, old, *words, code=0):
     """The record that `holdfast import --json` prints."""
-    task = {"celery": "shop.make_report", "rq": "shop.make_report"}.get(old.system, f"{__name__}.make_report")
+    task = f"{__name__}.make_report" if old.system == "huey" else "shop.make_report"
     done = shell.run("--json", "import", old.system, old.url, APP, "--task", f"{task}=reports/daily", *words)
     assert done.code == code, done
     return json.loads(done.out)
@@ -181,7 +262,7 @@ def test_jobs_are_taken_over_once_each(shell, old, app):
 
     assert len(app.queue.jobs()) == 3
     (later,) = [job for job in app.queue.jobs() if job.run_at > job.created_at + 60_000]
-    assert later.run_at == LATER.timestamp() * 1000
+    assert later.run_at == pytest.approx(LATER.timestamp() * 1000, abs=60_000)
     for job in app.queue.claim(limit=9):
         job.run()
     assert sorted(app.ran) == [("report", DAY), ("send", "a", 2)]
@@ -255,7 +336,12 @@ def test_what_cannot_be_taken_says_why_to_people(shell, url, tmp_path, app):
 
 
 @pytest.mark.parametrize(
-    ("system", "address"), [("rq", "redis://me:secret@127.0.0.1:1/0"), ("huey", "there/is/no.db")]
+    ("system", "address"),
+    [
+        ("rq", "redis://me:secret@127.0.0.1:1/0"),
+        ("huey", "there/is/no.db"),
+        ("procrastinate", "postgresql://me:secret@127.0.0.1:1/shop"),
+    ],
 )
 def test_an_address_that_leads_nowhere_is_told(shell, app, system, address):
     """Without its password; and no file is made there."""

@@ -1,12 +1,13 @@
 """`holdfast import`: takes over the jobs that wait in another system."""
 
+from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 import click
 
 from ...core.counting import counted
 from ...core.errors import BadInput
-from ..importing.readers import READERS, errors_of
+from ..importing.readers import READERS, OldQueue, errors_of
 from ..output import Grid, answer
 from ..session import Session, settings
 from .sync import imported_queue
@@ -44,18 +45,19 @@ def import_(
     held: bool,
     keep: bool,
 ) -> None:
-    """Take over the jobs that wait in Celery, RQ or huey.
+    """Take over the jobs that wait in another system.
 
-    Waiting and scheduled ones, each once. URL is its Redis, or the file of a SqliteHuey. MODULE:QUEUE has
-    tasks of the same names. Stop its workers first. What cannot be taken over stays there.
+    Waiting and scheduled ones, each once. URL is its Redis, the file of a SqliteHuey, or the PostgreSQL of
+    Procrastinate. MODULE:QUEUE has tasks of the same names. Stop its workers first. What cannot be taken
+    over stays there.
     """
     from ..importing.found import Importer
 
     if session.said & {"store", "tenant"}:
         raise BadInput("store", session.store, needed="absent: a queue has its own store and tenant")
     importer = Importer(imported_queue(name), system, dict(_pair(text) for text in tasks))
-    found = READERS[system](url, queues=queues, held=held)
-    with errors_of(system, url):
+    with errors_of(system, url), ExitStack() as stack:
+        found = READERS[system](OldQueue(url, queues, held, stack))
         imported = importer.take(found, dry_run=dry_run, keep=keep)
     _show(imported, dry_run=dry_run, as_json=session.as_json)
     if imported.left:

@@ -1,6 +1,6 @@
 """Reads the jobs that wait in other systems: one function for each, in a table.
 
-Each yields waiting jobs, oldest first, and scheduled ones; with `held` also those that a worker has. The
+Each yields waiting jobs, oldest first, and scheduled ones. The
 libraries of these systems are imported where they are needed to decode what they wrote.
 """
 
@@ -11,11 +11,11 @@ import pickle
 import sqlite3
 import zlib
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import closing, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from datetime import UTC, datetime
 from functools import partial, wraps
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from ...core.errors import HoldfastError, StoreError, Unavailable
 from ...queue.connect import shown_url
@@ -28,12 +28,24 @@ CELERY_PRIORITIES = 10
 HUEY_TIME_BYTES = 8
 
 
-def _redis(url: str) -> Any:
+class OldQueue(NamedTuple):
+    """Which jobs to read."""
+
+    url: str
+    # Of these queues; empty: of all.
+    queues: Collection[str]
+    # Also those that a worker has.
+    held: bool
+    # Closes what a reader has opened, when the last job was removed.
+    stack: ExitStack
+
+
+def _redis(source: OldQueue) -> Any:
     try:
         import redis
     except ImportError:
         raise StoreError("to read from Redis, install its client for Python: pip install redis") from None
-    return redis.Redis.from_url(url)
+    return source.stack.enter_context(redis.Redis.from_url(source.url))
 
 
 def _seconds(moment: Any) -> float | None:
@@ -63,16 +75,16 @@ def _or_reason(read: Callable[..., ForeignJob]) -> Callable[..., ForeignJob]:
 # ── Celery ───────────────────────────────────────────────────────────────────────────────────────
 
 
-def celery(url: str, *, queues: Collection[str], held: bool) -> Iterator[ForeignJob]:
+def celery(source: OldQueue) -> Iterator[ForeignJob]:
     """Celery on Redis, by the messages of kombu."""
-    client = _redis(url)
-    for name in queues or _celery_queues(client):
+    client = _redis(source)
+    for name in source.queues or _celery_queues(client):
         for at in ("", *(f"{CELERY_SEPARATOR}{priority}" for priority in range(CELERY_PRIORITIES))):
             key = f"{name}{at}"
             # Added on the left, taken from the right.
             for raw in reversed(client.lrange(key, 0, -1)):
                 yield _celery_job(json.loads(raw), partial(_removed, client.lrem, key, -1, raw))
-    for tag, raw in client.hgetall("unacked").items() if held else ():
+    for tag, raw in client.hgetall("unacked").items() if source.held else ():
         yield _celery_job(json.loads(raw)[0], partial(_removed, client.hdel, "unacked", tag))
 
 
@@ -109,20 +121,20 @@ def _celery_job(message: Any, remove: Callable[[], bool]) -> ForeignJob:
 # ── RQ ───────────────────────────────────────────────────────────────────────────────────────────
 
 
-def rq(url: str, *, queues: Collection[str], held: bool) -> Iterator[ForeignJob]:
+def rq(source: OldQueue) -> Iterator[ForeignJob]:
     """RQ, by its own library."""
     from rq import Queue, registry
     from rq.exceptions import NoSuchJobError
     from rq.job import Job
 
-    client = _redis(url)
-    for queue in [Queue(name, connection=client) for name in queues] or Queue.all(connection=client):
+    client = _redis(source)
+    for queue in [Queue(name, connection=client) for name in source.queues] or Queue.all(connection=client):
         places: list[tuple[Any, Sequence[str], str]] = [(queue, queue.job_ids, "")]
         made: Any = registry
         scheduled, deferred = made.ScheduledJobRegistry(queue=queue), made.DeferredJobRegistry(queue=queue)
         places.append((scheduled, scheduled.get_job_ids(), ""))
         places.append((deferred, deferred.get_job_ids(), WAITS_FOR_ANOTHER))
-        if held:
+        if source.held:
             started = made.StartedJobRegistry(queue=queue)
             places.append((started, started.get_job_ids(), ""))
         for place, ids, reason in places:
@@ -153,16 +165,16 @@ def _rq_removed(client: Any, place: Any, job: Any) -> bool:
 # ── huey ─────────────────────────────────────────────────────────────────────────────────────────
 
 
-def huey(url: str, *, queues: Collection[str], held: bool) -> Iterator[ForeignJob]:  # noqa: ARG001
+def huey(source: OldQueue) -> Iterator[ForeignJob]:
     """huey on Redis, or in the SQLite file at a path. It keeps nothing of jobs that a worker has."""
-    yield from _huey_on_redis(url, queues) if "://" in url else _huey_in_file(url, queues)
+    yield from _huey_on_redis(source) if "://" in source.url else _huey_in_file(source)
 
 
-def _huey_on_redis(url: str, queues: Collection[str]) -> Iterator[ForeignJob]:
-    client = _redis(url)
+def _huey_on_redis(source: OldQueue) -> Iterator[ForeignJob]:
+    client = _redis(source)
     for kind in ("redis", "schedule"):
         prefix = f"huey.{kind}."
-        keys = [f"{prefix}{name}" for name in queues] or sorted(
+        keys = [f"{prefix}{name}" for name in source.queues] or sorted(
             key.decode() for key in client.scan_iter(f"{prefix}*")
         )
         for key in keys:
@@ -176,22 +188,17 @@ def _huey_on_redis(url: str, queues: Collection[str]) -> Iterator[ForeignJob]:
                 yield _huey_job(raw[cut:], partial(_removed, remove))
 
 
-def _huey_in_file(path: str, queues: Collection[str]) -> Iterator[ForeignJob]:
+def _huey_in_file(source: OldQueue) -> Iterator[ForeignJob]:
+    address = f"{Path(source.url).absolute().as_uri()}?mode=rw"
+    file = source.stack.enter_context(closing(sqlite3.connect(address, uri=True, isolation_level=None)))
     for table in ("task", "schedule"):
-        with closing(_huey_file(path)) as file:
-            rows = file.execute(f"SELECT id, queue, data FROM {table} ORDER BY id").fetchall()
-        for number, queue, raw in rows:
-            if not queues or queue in queues:
-                yield _huey_job(raw, partial(_row_removed, path, table, number))
+        for number, queue, raw in file.execute(f"SELECT id, queue, data FROM {table} ORDER BY id").fetchall():
+            if not source.queues or queue in source.queues:
+                yield _huey_job(raw, partial(_row_removed, file, table, number))
 
 
-def _huey_file(path: str) -> sqlite3.Connection:
-    return sqlite3.connect(f"{Path(path).absolute().as_uri()}?mode=rw", uri=True, isolation_level=None)
-
-
-def _row_removed(path: str, table: str, number: int) -> bool:
-    with closing(_huey_file(path)) as file:
-        return file.execute(f"DELETE FROM {table} WHERE id = ?", (number,)).rowcount > 0
+def _row_removed(file: sqlite3.Connection, table: str, number: int) -> bool:
+    return file.execute(f"DELETE FROM {table} WHERE id = ?", (number,)).rowcount > 0
 
 
 @_or_reason
@@ -214,7 +221,77 @@ def _removed(remove: Callable[..., int], *values: Any) -> bool:
     return remove(*values) > 0
 
 
-READERS: dict[str, Callable[..., Iterator[ForeignJob]]] = {"celery": celery, "rq": rq, "huey": huey}
+# ── dramatiq ─────────────────────────────────────────────────────────────────────────────────────
+
+
+def dramatiq(source: OldQueue) -> Iterator[ForeignJob]:
+    """dramatiq on Redis: for each queue, and for its delayed messages, a list of ids and a hash."""
+    client = _redis(source)
+    found = (key.decode().removesuffix(".msgs") for key in client.scan_iter("dramatiq:*.msgs"))
+    named = [f"dramatiq:{name}{delayed}" for name in source.queues for delayed in ("", ".DQ")]
+    for key in named or sorted(one for one in found if not one.endswith(".XQ")):
+        ids = client.lrange(key, 0, -1)
+        for job_id in ids:
+            if raw := client.hget(f"{key}.msgs", job_id):
+                yield _dramatiq_job(raw, partial(_dramatiq_removed, client, key, job_id))
+        for job_id, raw in client.hgetall(f"{key}.msgs").items() if source.held else ():
+            if job_id not in ids:
+                yield _dramatiq_job(raw, partial(_removed, client.hdel, f"{key}.msgs", job_id))
+
+
+def _dramatiq_removed(client: Any, key: str, job_id: bytes) -> bool:
+    is_there = bool(client.lrem(key, 1, job_id) > 0)
+    if is_there:
+        client.hdel(f"{key}.msgs", job_id)
+    return is_there
+
+
+@_or_reason
+def _dramatiq_job(raw: bytes, remove: Callable[[], bool]) -> ForeignJob:
+    message = json.loads(raw)
+    more = message["options"]
+    follow = any(more.get(name) for name in ("pipe_target", "on_success", "on_failure", "group_info"))
+    return ForeignJob(
+        message["message_id"],
+        message["actor_name"],
+        tuple(message["args"]),
+        message["kwargs"],
+        remove,
+        run_at=more["eta"] / 1000 if more.get("eta") else None,
+        reason=HAS_FOLLOWERS if follow else "",
+    )
+
+
+# ── Procrastinate ────────────────────────────────────────────────────────────────────────────────
+
+
+def procrastinate(source: OldQueue) -> Iterator[ForeignJob]:
+    """Procrastinate, by its table; what is taken over has the status `cancelled` there."""
+    import psycopg
+
+    connection = source.stack.enter_context(psycopg.connect(source.url, autocommit=True))
+    states = ["todo", "doing"] if source.held else ["todo"]
+    select = """SELECT id, task_name, args, scheduled_at, queue_name FROM procrastinate_jobs
+    WHERE status::text = ANY(%s) ORDER BY id"""
+    for number, task, data, moment, queue in connection.execute(select, (states,)).fetchall():
+        if not source.queues or queue in source.queues:
+            remove = partial(_cancelled, connection, number, states)
+            yield ForeignJob(str(number), task, (), data, remove, run_at=_seconds(moment))
+
+
+def _cancelled(connection: Any, number: int, states: list[str]) -> bool:
+    update = """UPDATE procrastinate_jobs SET status = 'cancelled'
+    WHERE id = %s AND status::text = ANY(%s)"""
+    return bool(connection.execute(update, (number, states)).rowcount > 0)
+
+
+READERS: dict[str, Callable[[OldQueue], Iterator[ForeignJob]]] = {
+    "celery": celery,
+    "rq": rq,
+    "huey": huey,
+    "dramatiq": dramatiq,
+    "procrastinate": procrastinate,
+}
 
 
 @contextmanager
@@ -227,6 +304,7 @@ def errors_of(system: str, url: str) -> Iterator[None]:
     except ImportError as error:
         raise StoreError(f"to read jobs of {system}, install it here too: {error}") from None
     except Exception as error:
-        if isinstance(error, OSError | sqlite3.Error) or type(error).__module__.startswith("redis."):
+        is_theirs = type(error).__module__.partition(".")[0] in ("redis", "psycopg")
+        if is_theirs or isinstance(error, OSError | sqlite3.Error):
             raise Unavailable(f"{shown_url(url)}: {error}") from error
         raise
