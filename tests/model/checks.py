@@ -193,7 +193,7 @@ def steps_and_logs_go_with_their_jobs(view: View) -> Complaints:
     for job in (view.live | view.archived).values():
         told |= {(STEPS, step_name(job, number + 1)) for number in range(job.steps)}
         told |= {(SIGNALS, name) for name in signals_of(job)}
-        left = (job.open_call, job.signals)
+        left = (job.open_call, job.compensates, job.signals)
         if any(left) and job.place == Place.DONE and job.ended != State.FAILED:
             yield f"job {job.id} is {job.state} and has {left}"
         if job.log_lines:

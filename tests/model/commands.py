@@ -226,7 +226,7 @@ suspensions = st.builds(
             {"kind": "restart"},
         ]
     ),
-    _some(1, _each(steps=_NEW_STEPS)),
+    _some(1, _each(steps=_NEW_STEPS, compensates=(True,))),
     st.sampled_from((None, None, None, '{"n":3}')),
     _picks,
     st.integers(0, 9),
@@ -234,7 +234,7 @@ suspensions = st.builds(
 signals = _plans(
     c.SendSignal, 2, _each(name=("x", "y"), data=("1", _LONG), key=("k", "l")), job_id=0, name="x"
 )
-_STEPPED = _each(name=("b",), result=("[1]", _LONG), before=_NEW_STEPS, number=(1, 2, 3))
+_STEPPED = _each(name=("b",), result=("[1]", _LONG), before=_NEW_STEPS, number=(1, 2, 3), kind=("undo",))
 held_verbs = _often(
     (
         1,

@@ -49,6 +49,7 @@ from .states import *  # noqa: F403
 from .steps import *  # noqa: F403
 from .tasks import *  # noqa: F403
 from .tenants import *  # noqa: F403
+from .undoing import *  # noqa: F403
 from .unique import *  # noqa: F403
 from .waiting import *  # noqa: F403
 from .workers import *  # noqa: F403

@@ -348,41 +348,6 @@ def test_a_wait_that_is_caught_ends_the_run_all_the_same(queue: Queue, clock: Mo
     assert cleaned == ["Suspended"]
 
 
-def test_a_job_is_requeued_from_a_step(queue: Queue, clock: MovedClock) -> None:
-    """By name or number: what came before is kept, the rest is done again, with new children."""
-    calls: list[str] = []
-
-    @queue.task
-    def half(number: int) -> int:
-        return number // 2
-
-    @queue.task(attempts=1)
-    def steps(ctx: Context) -> None:
-        for name in ("a", "b"):
-            ctx.step(name, calls.append, name)
-        calls.append(str(ctx.call(half, 8)))
-        ctx.step("c", calls.append, "c")
-        raise ValueError
-
-    job = steps.add()
-    run_all(queue)
-    assert kinds(queue, job) == ["step a", "step b", "call", "step c"]
-    full = queue.get(job)
-    queue.requeue(job, from_step="c")
-    run_all(queue)
-    assert queue.get(job).step_bytes == full.step_bytes
-    queue.requeue(job, from_step=3)
-    run_all(queue)
-    queue.requeue(job, from_step="b")
-    assert kinds(queue, job) == ["step a"]
-    run_all(queue)
-
-    assert calls == [*"ab4c", *"4c", *"4c", *"b4c"]
-    assert queue.get(job).step_bytes == full.step_bytes
-    with pytest.raises(BadInput, match=r"a step of job \d+: the last are a, b, c"):
-        queue.requeue(job, from_step="d")
-
-
 def test_a_hook_is_told_that_a_run_goes_on_later(queue: Queue, clock: MovedClock) -> None:
     """That is no exception: what a hook opened around the run is closed as after any other."""
     seen: list[Any] = []

@@ -156,7 +156,7 @@ class Claim(Command, frozen=True, kw_only=True):
     start: bool = True
 
 
-StepKind = Literal["step", "error", "version", "sleep", "signal", "call"]
+StepKind = Literal["step", "error", "version", "sleep", "signal", "call", "undo"]
 
 
 class NewStep(Record, frozen=True, kw_only=True):
@@ -187,6 +187,8 @@ class Suspension(Record, frozen=True, kw_only=True):
     step: int = 0
     # Entries of this run that come before it and are not recorded yet.
     steps: tuple[NewStep, ...] = ()
+    # Whether a cancel is to let the job run once more, so that it undoes its steps.
+    compensates: bool = False
 
 
 class Answer(Command, frozen=True, kw_only=True):
@@ -267,12 +269,14 @@ class Step(Command, frozen=True, kw_only=True):
     """Record the result of a step, as JSON text, for later runs of the job.
 
     `before`: earlier entries of this run that are not recorded yet. `number`: the results of the jobs that
-    the entry with this number has called, which may be archived now; repeated, it changes nothing.
+    the entry with this number has called, which may be archived now; repeated, it changes nothing. Of the
+    kind `undo` it is the reason why the job undoes its steps from now on.
     """
 
     hold: Hold
     name: str
     result: str
+    kind: StepKind = "step"
     took_ms: int = 0
     before: tuple[NewStep, ...] = ()
     number: int = 0

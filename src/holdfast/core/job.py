@@ -323,6 +323,8 @@ class Job(Record, frozen=True, kw_only=True):
     # then these are not archived.
     step_bytes: int = 0
     open_call: int = 0
+    # A cancel lets it run once more, to undo what its steps have done.
+    compensates: bool = False
     # What it waits for since its last run, until it is claimed; and the signals that wait for it.
     waits_for: Wait | None = None
     signals: tuple[Mailbox, ...] = ()

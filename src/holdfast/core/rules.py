@@ -60,9 +60,9 @@ _ENDED: dict[str, Any] = {
     "again_at": 0,
     "waits_for": None,
 }
-_NO_STEPS: dict[str, Any] = {"steps": 0, "step_bytes": 0, "open_call": 0}
+_NO_STEPS: dict[str, Any] = {"steps": 0, "step_bytes": 0, "open_call": 0, "compensates": False}
 # A FAILED job may be requeued, and goes on with its steps, its signals and the jobs that it has called.
-_OVER: dict[str, Any] = _ENDED | {"signals": (), "open_call": 0}
+_OVER: dict[str, Any] = _ENDED | {"signals": (), "open_call": 0, "compensates": False}
 _FINISHED = _OVER | {"ended": State.FINISHED, "reason": ""}
 # What a job starts over with: after a repeat, or with data that replaced its own.
 FRESH: dict[str, Any] = {"attempts": 0, "losses": 0, "crowd_limit": 0, "scheduled_at": 0} | _NO_STEPS
@@ -353,7 +353,8 @@ def report(job: Job, *, fraction: float, note: str) -> Job:
 
 
 def cancel(job: Job, *, now_ms: int, force: bool = False) -> Job:
-    """Cancel a job. A running job is asked to stop; with `force` its claim ends now.
+    """Cancel a job. A running job is asked to stop; with `force` its claim ends now. Without it, one that has
+    something to undo runs once more for that.
 
     A job claimed with a `retry_after` counts as queued, as in the documents. By these, a RUNNING or PAUSED
     job does not change. Nor does a job that has ended, except that FAILED becomes CANCELLED.
@@ -368,6 +369,8 @@ def cancel(job: Job, *, now_ms: int, force: bool = False) -> Job:
         return job
     if job.state == State.RUNNING and not force:
         return replace(job, cancel_requested=True)
+    if job.compensates and not force and job.place != Place.DONE:
+        return queued(job, run_at=now_ms, now_ms=now_ms, scheduled_at=job.scheduled_at, cancel_requested=True)
     return _done(job, State.CANCELLED, now_ms=now_ms, reason="cancelled")
 
 

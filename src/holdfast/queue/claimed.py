@@ -45,6 +45,8 @@ class Holding:
     # How its run ends that goes on later, whatever its handler does then; and the data to begin again with.
     end_of_run: c.Suspension | None = None
     _new_data: Body | None = None
+    # The context of a run that has something to undo if the job fails.
+    undoing: Any = None
     # The span of its run; None: nothing is traced.
     span: tracing.RunSpan | None = None
 

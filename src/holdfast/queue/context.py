@@ -7,10 +7,9 @@ neither part of the job's data nor an argument of `add`.
 import inspect
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Iterator
-from contextlib import AbstractContextManager, asynccontextmanager, contextmanager, suppress
+from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, ParamSpec, Protocol, TypeVar, Unpack, overload
-from weakref import WeakKeyDictionary
 
 from ..core import commands as c
 from ..core.errors import BadInput, ChildFailed, LeaseLost
@@ -20,7 +19,6 @@ from . import asks, durable, tracing
 from .answers import Failed, Retry, Suspended
 from .asks import QueueRequest
 from .claimed import Holding
-from .definition import readable_type, returned_type
 from .durable import RAISE, Flow
 from .options import Duration, JobOptions, JobRef, TaskRef
 from .replay import Replay, read_error
@@ -55,6 +53,9 @@ class Running:
         self._job, self._queue = job, queue
         # What earlier runs have recorded; read on first use.
         self._replay: Replay | None = None
+        # What undoes the steps of this run, in order.
+        self._compensations: list[durable.Compensation] = []
+        self._is_undoing = False
         # A lock for each step: of two calls at the same time the second gets the result of the first.
         self._step_locks: dict[str, Any] = {}
         # The threads or tasks that are within a step: one that waited for itself would wait for ever.
@@ -105,6 +106,21 @@ class Running:
         new = task if isinstance(task, c.NewJob) else self._queue.call(task, data, **options)
         return self._job._adding(new)
 
+    def compensate(self, name: str, fn: Callable[P, Any], /, *args: P.args, **kwargs: P.kwargs) -> None:
+        """Have a function called if the job fails for good or is cancelled: a step, `undo NAME`.
+
+        Such functions are called in reverse order. Call it after the step that it undoes.
+        """
+        if not self._is_undoing:
+            self._compensations.append((name, lambda: fn(*args, **kwargs)))
+            self._job.undoing = self
+
+    def _undone(self, outcome: Any, failures: list[str]) -> Any:
+        """How the run ends after its steps were undone, or could not all be."""
+        if failures and isinstance(outcome, BaseException):
+            return Failed(f"{str(outcome) or type(outcome).__name__}; not undone: {', '.join(failures)}")
+        return outcome
+
     def _kept(self, name: str, text: str) -> str:
         assert self._replay is not None
         self._replay.kept(name, text)
@@ -117,8 +133,10 @@ class Running:
         self._failed(name, error, began_s)
 
     def _failed(self, name: str, error: Exception, began_s: float) -> None:
-        if self._replay is not None and not isinstance(error, LeaseLost | Failed | Retry):
-            self._replay.failed(name, error, took_ms(began_s))
+        # What could not be undone is tried again if the job is requeued.
+        is_known = isinstance(error, LeaseLost | Failed | Retry) or self._is_undoing
+        if self._replay is not None and not is_known:
+            self._replay.failed(name, error, durable.took_ms(began_s))
 
     def _check_outside(self, what: str, whom: object) -> None:
         """Refuse a wait inside of a step, which would end the run before the step has a result."""
@@ -190,7 +208,7 @@ class Context(Running):
             if entry is not None and entry.kind == "error":
                 raise read_error(entry.result)
             text = self._first(name, lambda: fn(*args, **kwargs)) if entry is None else entry.result
-        value: T = read_step(name, fn, text)
+        value: T = durable.read_step(name, fn, text)
         return value
 
     def _first(self, name: str, fn: Callable[[], Any]) -> str:
@@ -204,7 +222,7 @@ class Context(Running):
             raise
         finally:
             self._stepping[name] = outer
-        return self._kept(name, self._do(durable.keep_step(self, name, value, took_ms(began_s))))
+        return self._kept(name, self._do(durable.keep_step(self, name, value, durable.took_ms(began_s))))
 
     @contextmanager
     def transaction(self, name: str, connection: Any) -> Iterator[StepTransaction]:
@@ -226,12 +244,26 @@ class Context(Running):
                 with begun(connection):
                     yield step
                     text = self._do(
-                        durable.keep_step(self, name, step.result, took_ms(began_s)), connection=connection
+                        durable.keep_step(self, name, step.result, durable.took_ms(began_s)),
+                        connection=connection,
                     )
             except Exception as error:
                 self._rolled_back(name, error, began_s, record)
                 raise
             self._kept(name, text)
+
+    def undo_if_over(self, outcome: Any) -> Any:
+        """Undo the steps if the outcome of the run ends the job; returns how the run ends."""
+        ends = self._do(durable.begin_undo(self, outcome))
+        if ends is None:
+            return outcome
+        self._is_undoing, failures = True, []
+        for name, fn in reversed(self._compensations):
+            try:
+                self.step(f"undo {name}", fn)
+            except Exception as error:
+                failures.append(f"{name} ({type(error).__name__}: {error})")
+        return self._undone(ends, failures)
 
     def sleep(self, how_long: Duration | datetime) -> None:
         """End the run, and go on after this time, or at this moment: without a worker, lease or memory.
@@ -394,7 +426,7 @@ class AsyncContext(Running):
             if entry is not None and entry.kind == "error":
                 raise read_error(entry.result)
             text = await self._first(name, lambda: fn(*args, **kwargs)) if entry is None else entry.result
-        return read_step(name, fn, text)
+        return durable.read_step(name, fn, text)
 
     async def _first(self, name: str, fn: Callable[[], Any]) -> str:
         began_s = monotonic_s()
@@ -409,7 +441,9 @@ class AsyncContext(Running):
             raise
         finally:
             del self._stepping[name]
-        return self._kept(name, await self._do(durable.keep_step(self, name, value, took_ms(began_s))))
+        return self._kept(
+            name, await self._do(durable.keep_step(self, name, value, durable.took_ms(began_s)))
+        )
 
     @asynccontextmanager
     async def transaction(self, name: str, connection: Any) -> AsyncIterator[StepTransaction]:
@@ -426,12 +460,26 @@ class AsyncContext(Running):
                 async with begun_async(connection):
                     yield step
                     text = await self._do(
-                        durable.keep_step(self, name, step.result, took_ms(began_s)), connection=connection
+                        durable.keep_step(self, name, step.result, durable.took_ms(began_s)),
+                        connection=connection,
                     )
             except Exception as error:
                 self._rolled_back(name, error, began_s, record)
                 raise
             self._kept(name, text)
+
+    async def undo_if_over(self, outcome: Any) -> Any:
+        """Undo the steps if the outcome of the run ends the job; see `Context.undo_if_over`."""
+        ends = await self._do(durable.begin_undo(self, outcome))
+        if ends is None:
+            return outcome
+        self._is_undoing, failures = True, list[str]()
+        for name, fn in reversed(self._compensations):
+            try:
+                await self.step(f"undo {name}", fn)
+            except Exception as error:
+                failures.append(f"{name} ({type(error).__name__}: {error})")
+        return self._undone(ends, failures)
 
     async def sleep(self, how_long: Duration | datetime) -> None:
         """End the run, and go on after this time, or at this moment; see `Context.sleep`."""
@@ -535,30 +583,3 @@ def _lock() -> Any:
     from asyncio import Lock
 
     return Lock()
-
-
-def read_step(name: str, fn: Callable[..., Any], text: str) -> Any:
-    """A stored result, converted to the function's return type."""
-    return durable.read_json(
-        f"result of step {name}", text, _kind_of(fn), needed="such as its function returns"
-    )
-
-
-def _kind_of(fn: Callable[..., Any]) -> Any:
-    """What the result of a function is read as; kept, as to look at annotations takes long."""
-    try:
-        return _kinds[fn]
-    except (KeyError, TypeError):
-        kind = readable_type(returned_type(fn))
-    # Some objects that can be called can be no keys.
-    with suppress(TypeError):
-        _kinds[fn] = kind
-    return kind
-
-
-_kinds: WeakKeyDictionary[Callable[..., Any], Any] = WeakKeyDictionary()
-
-
-def took_ms(began_s: float) -> int:
-    """The time since then, in whole milliseconds."""
-    return round((monotonic_s() - began_s) * 1000)

@@ -4,9 +4,11 @@ Each is a generator that yields requests and gets their replies, so that `Contex
 it. A wait that is not over ends the run: it raises `Suspended`.
 """
 
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
+from contextlib import suppress
 from datetime import datetime
 from typing import Any, NoReturn, Protocol, TypeVar
+from weakref import WeakKeyDictionary
 
 import msgspec
 from msgspec.structs import replace
@@ -20,18 +22,24 @@ from ..core.durations import duration_ms, moment_ms
 from ..core.errors import BadInput, ChildFailed, NotFound, Timeout
 from ..core.job import Body, Job, State, Unreadable
 from ..core.notes import StepResult
+from ..store.common.clock import monotonic_s
 from . import tracing
-from .answers import Failed, Suspended
+from .answers import RAISED, Failed, Retry, Suspended
 from .asks import QueueRequest, same
 from .claimed import Holding
+from .definition import readable_type, returned_type
 from .encoding import decode, encode_result, from_json_type, reason_and_path
 from .options import Duration
-from .replay import Replay
+from .replay import Replay, error_text, read_error
 
 T = TypeVar("T")
 Flow = Generator[QueueRequest[Any], Any, T]
 # For `wait_for` without a default.
 RAISE: Any = object()
+
+
+# The name of a step that undoes something, and its function.
+Compensation = tuple[str, Callable[[], Any]]
 
 
 class Function(Protocol):
@@ -41,6 +49,9 @@ class Function(Protocol):
     _queue: Any
     # What earlier runs have recorded; read on first use.
     _replay: Replay | None
+    # What undoes the steps, in order; and whether that is being done.
+    _compensations: list[Compensation]
+    _is_undoing: bool
 
 
 class CallEnd(msgspec.Struct, omit_defaults=True):
@@ -71,7 +82,11 @@ def replay(run: Function) -> Flow[Replay]:
 
 def begin_step(run: Function, name: str) -> Flow[StepResult | None]:
     """The recorded end of a step; None: it is to be done now."""
-    entry = (yield from replay(run)).step(name)
+    kept = yield from replay(run)
+    entry = kept.step(name)
+    if entry is None and kept.undo is not None and not run._is_undoing:
+        # An earlier run came here, failed, and has begun to undo.
+        raise Suspended
     if entry is None and run._job.record.steps >= STEPS_KEPT:
         raise Failed(
             f"step {name}: the job has {STEPS_KEPT:,} steps already; ctx.restart begins without them"
@@ -88,7 +103,9 @@ def keep_step(run: Function, name: str, value: Any, took_ms: int) -> Flow[str]:
     return text
 
 
-def _record(run: Function, name: str, text: str, *, took_ms: int = 0, number: int = 0) -> Flow[None]:
+def _record(
+    run: Function, name: str, text: str, *, kind: c.StepKind = "step", took_ms: int = 0, number: int = 0
+) -> Flow[None]:
     run._job._check_open("keep a step of")
     assert run._replay is not None
     before = run._replay.take_unrecorded()
@@ -96,6 +113,7 @@ def _record(run: Function, name: str, text: str, *, took_ms: int = 0, number: in
         hold=run._job._lease.hold,
         name=name,
         result=text,
+        kind=kind,
         took_ms=took_ms,
         before=before,
         number=number,
@@ -115,6 +133,27 @@ def gathered(found: list[Any], *, return_exceptions: bool) -> list[Any]:
     if failed is not None and not return_exceptions:
         raise failed
     return found
+
+
+def begin_undo(run: Function, outcome: Any) -> Flow[Any]:
+    """How a run ends that is to undo the steps, as its outcome ends the job; None: it does not."""
+    job = run._job
+    end_of_run, job.end_of_run = job.end_of_run, None
+    kept = yield from replay(run)
+    job.end_of_run = end_of_run
+    if kept.undo is not None:
+        job.end_of_run = None
+        error: Exception = Failed(str(read_error(kept.undo.result)))
+        return Retry(0, counts=False, reason="cancelled") if job.record.cancel_requested else error
+    if isinstance(outcome, Suspension):
+        if not job.record.cancel_requested or outcome.kind == "restart":
+            return None
+        outcome = Retry(0, counts=False, reason="cancelled")
+    if not isinstance(outcome, RAISED) or job.fate_of(outcome) not in ("failed", "cancelled"):
+        return None
+    job.end_of_run = None
+    yield from _record(run, "undo", error_text(outcome), kind="undo")
+    return outcome
 
 
 def version(run: Function, name: str) -> Flow[bool]:
@@ -203,7 +242,10 @@ def restart(run: Function, data: Any) -> Flow[None]:
 def _wait(run: Function, wait: Suspension) -> Flow[StepResult]:
     """The entry of a wait; a new one ends the run."""
     assert wait.kind != "restart"
-    entry = (yield from replay(run)).wait(wait.kind, wait.name)
+    kept = yield from replay(run)
+    entry = kept.wait(wait.kind, wait.name)
+    if entry is None and kept.undo is not None:
+        raise Suspended
     if entry is None:
         _suspend(run, wait)
     return entry
@@ -214,7 +256,7 @@ def _suspend(run: Function, wait: Suspension, entry: StepResult | None = None) -
     steps = run._replay.take_unrecorded()
     if entry is not None:
         wait = Suspension(kind=wait.kind, name=wait.name, step=entry.number)
-    run._job._suspend(replace(wait, steps=steps))
+    run._job._suspend(replace(wait, steps=steps, compensates=bool(run._compensations)))
 
 
 def _is_past(run: Function, entry: StepResult) -> bool:
@@ -259,3 +301,28 @@ def read_json(what: str, text: str, kind: Any, *, needed: str) -> Any:
     except msgspec.DecodeError as error:
         reason, _ = reason_and_path(error)
         raise BadInput(what, "kept", needed=f"{needed} ({reason})") from None
+
+
+def read_step(name: str, fn: Callable[..., Any], text: str) -> Any:
+    """A stored result, converted to the function's return type."""
+    return read_json(f"result of step {name}", text, _kind_of(fn), needed="such as its function returns")
+
+
+def _kind_of(fn: Callable[..., Any]) -> Any:
+    """What the result of a function is read as; kept, as to look at annotations takes long."""
+    try:
+        return _kinds[fn]
+    except (KeyError, TypeError):
+        kind = readable_type(returned_type(fn))
+    # Some objects that can be called can be no keys.
+    with suppress(TypeError):
+        _kinds[fn] = kind
+    return kind
+
+
+_kinds: WeakKeyDictionary[Callable[..., Any], Any] = WeakKeyDictionary()
+
+
+def took_ms(began_s: float) -> int:
+    """The time since then, in whole milliseconds."""
+    return round((monotonic_s() - began_s) * 1000)

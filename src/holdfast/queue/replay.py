@@ -32,6 +32,8 @@ class Replay:
         self._steps: dict[str, deque[StepResult]] = {}
         self._waits: deque[StepResult] = deque()
         self._versions: dict[str, bool] = {}
+        # Why an earlier run has begun to undo the steps; None: none has.
+        self.undo: StepResult | None = None
         # The numbers of the entries that this run has not come to.
         self._left: set[int] = set()
         # Entries of this run that are recorded together with the next one.
@@ -39,6 +41,9 @@ class Replay:
         for entry in found:
             if entry.kind == "version":
                 self._versions[entry.name] = True
+                continue
+            if entry.kind == "undo":
+                self.undo = entry
                 continue
             known = self._steps.get(entry.name)
             if entry.kind == "step" and known and known[-1].kind == "step":

@@ -70,7 +70,11 @@ def _run(task: Task[..., Any], jobs: Sequence[Holding], wait_for: Await | None) 
     except STRAY as error:
         # Cancelled: something that the handler awaited. A thread is not cancelled itself.
         outcome = as_error(error)
-    return [job.end_of_run or outcome] * len(jobs)
+    outcome = job.end_of_run or outcome
+    if job.undoing is not None:
+        undone = job.undoing.undo_if_over(outcome)
+        outcome = (wait_for or wait_here)(undone) if inspect.isawaitable(undone) else undone
+    return [outcome] * len(jobs)
 
 
 async def run_async(task: Task[..., Any], job: Holding) -> Any:
@@ -116,7 +120,8 @@ async def _run_here(task: Task[..., Any], job: Holding) -> Any:
         if isinstance(error, asyncio.CancelledError) and is_cancelled():
             raise
         outcome = as_error(error)
-    return job.end_of_run or outcome
+    outcome = job.end_of_run or outcome
+    return outcome if job.undoing is None else await job.undoing.undo_if_over(outcome)
 
 
 def begin(jobs: Sequence[Holding]) -> tuple[Token[Any], RunSpan | None]:

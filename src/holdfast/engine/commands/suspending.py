@@ -32,7 +32,7 @@ def suspended(batch: Batch, job: Job, command: c.Answer) -> Job:
     if job.again_at or how.kind == "restart":
         # Its data was changed during this run: it begins again, and has no use for what this run waits for.
         return rules.restart(job, now_ms=batch.now_ms)
-    job = notes.add_steps(batch, job, how.steps)
+    job = replace(notes.add_steps(batch, job, how.steps), compensates=how.compensates)
     job, entry = _find_wait(batch, job, how) if how.step else _new_wait(batch, job, command, how)
     wait = Wait(kind=how.kind, step=entry.number, since=entry.at, name=entry.name, calls=len(entry.jobs))
     if entry.ended or (how.kind == "call" and not job.children.pending):
@@ -82,7 +82,7 @@ def step(batch: Batch, job: Job, command: c.Step) -> Job:
         # The data was changed during this run: the next run does all steps again.
         return job
     if not command.number:
-        new = c.NewStep(name=command.name, result=command.result, took_ms=command.took_ms)
+        new = c.NewStep(kind=command.kind, name=command.name, result=command.result, took_ms=command.took_ms)
         last = notes.find_step(batch, job, job.steps) if command.before else None
         if last is not None and (last.name, last.result, last.claim) == (new.name, new.result, job.claim):
             # Sent again, because the reply was lost: errors are not recorded twice.

@@ -1,0 +1,158 @@
+"""What goes back: steps that are undone, and those from which a job is requeued."""
+
+import pytest
+
+from holdfast.core import commands as c
+from holdfast.core.errors import BadInput
+from holdfast.core.job import State
+from holdfast.queue.answers import Failed
+from holdfast.queue.context import AsyncContext, Context
+from holdfast.queue.queue import Queue
+from holdfast.queue.replay import error_text
+from holdfast.testing.clock import MovedClock
+
+from .functions import kinds, run_all
+from .tools import MINUTE_MS, SECOND_MS, ask, hold_of, take
+
+
+def test_steps_are_undone_in_reverse_order(queue: Queue, clock: MovedClock) -> None:
+    """When the job fails for good, and not before; once, though a run is lost between."""
+    did: list[str] = []
+
+    @queue.task(attempts=2, backoff="1s")
+    def order(ctx: Context, way: str) -> str:
+        for name in ("book", "charge"):
+            ctx.step(name, did.append, name)
+            ctx.compensate(name, did.append, f"-{name}")
+        ctx.sleep("1m")
+        if way == "fails":
+            raise Failed("sold out")
+        if way == "raises":
+            raise ValueError("broken")
+        return way
+
+    for way, reason in (("fails", "sold out"), ("raises", "gave up after 2 attempts: ValueError: broken")):
+        did.clear()
+        job = order.add(way)
+        run_all(queue)
+        clock.advance(MINUTE_MS)
+        run_all(queue)
+        assert did == ["book", "charge"] + ([] if way == "raises" else ["-charge", "-book"])
+        clock.advance(MINUTE_MS)
+        run_all(queue)
+        assert did == ["book", "charge", "-charge", "-book"]
+        assert (job.get().state, job.get().reason) == (State.FAILED, reason)
+        assert kinds(queue, job)[-3:] == ["undo undo", "step undo charge", "step undo book"]
+    did.clear()
+    job = order.add("well")
+    run_all(queue)
+    clock.advance(MINUTE_MS)
+    run_all(queue)
+    assert (job.result(), did) == ("well", ["book", "charge"])
+
+
+def test_undoing_goes_on_after_a_lost_run(queue: Queue, clock: MovedClock) -> None:
+    """It does not go forward any more; what could not be undone is tried again when the job is requeued."""
+    did: list[str] = []
+    broken = [True]
+
+    def undo(name: str) -> None:
+        if name == "a" and broken[0]:
+            raise ConnectionError("away")
+        did.append(name)
+
+    @queue.task(attempts=1)
+    async def order(ctx: AsyncContext) -> None:
+        for name in ("a", "b"):
+            await ctx.step(name, did.append, f"do {name}")
+            ctx.compensate(name, undo, name)
+        await ctx.step("pay", fail)
+
+    def fail() -> None:
+        raise ValueError("no money")
+
+    job = order.add()
+    lost = take(queue, lease="10s")
+    ctx = Context(lost, queue)
+    for name in ("a", "b"):
+        ctx.step(name, did.append, f"do {name}")
+    ask(
+        queue, c.Step(hold=hold_of(lost), name="undo", kind="undo", result=error_text(ValueError("no money")))
+    )
+    clock.advance(11 * SECOND_MS)
+    run_all(queue)
+    assert did == ["do a", "do b", "b"]
+    assert job.get().reason == "no money; not undone: a (ConnectionError: away)"
+    broken[0] = False
+    queue.requeue(job)
+    run_all(queue)
+
+    assert did == ["do a", "do b", "b", "a"]
+    assert (job.get().state, job.get().reason) == (State.FAILED, "no money")
+
+
+def test_a_cancelled_job_undoes_its_steps(queue: Queue) -> None:
+    """Also if it sleeps or waits: it runs once more for that. By force it does not."""
+    did: list[str] = []
+
+    @queue.task
+    def order(ctx: Context, way: str) -> None:
+        ctx.step("book", did.append, "book")
+        ctx.compensate("book", did.append, "-book")
+        if way == "sleep":
+            ctx.sleep("1h")
+        elif way == "signal":
+            ctx.wait_for("go")
+        else:
+            queue.cancel(ctx.job_id)
+            ctx.progress(0.5)
+            ctx.sleep("1h")
+
+    for way in ("sleep", "signal", "running"):
+        did.clear()
+        job = order.add(way)
+        run_all(queue)
+        if way != "running":
+            assert queue.cancel(job).state == State.QUEUED
+            run_all(queue)
+        assert (job.get().state, did) == (State.CANCELLED, ["book", "-book"])
+    did.clear()
+    job = order.add("sleep")
+    run_all(queue)
+    assert queue.cancel(job, force=True).state == State.CANCELLED
+    assert did == ["book"]
+
+
+def test_a_job_is_requeued_from_a_step(queue: Queue, clock: MovedClock) -> None:
+    """By name or number: what came before is kept, the rest is done again, with new children."""
+    calls: list[str] = []
+
+    @queue.task
+    def half(number: int) -> int:
+        return number // 2
+
+    @queue.task(attempts=1)
+    def steps(ctx: Context) -> None:
+        for name in ("a", "b"):
+            ctx.step(name, calls.append, name)
+        calls.append(str(ctx.call(half, 8)))
+        ctx.step("c", calls.append, "c")
+        raise ValueError
+
+    job = steps.add()
+    run_all(queue)
+    assert kinds(queue, job) == ["step a", "step b", "call", "step c"]
+    full = queue.get(job)
+    queue.requeue(job, from_step="c")
+    run_all(queue)
+    assert queue.get(job).step_bytes == full.step_bytes
+    queue.requeue(job, from_step=3)
+    run_all(queue)
+    queue.requeue(job, from_step="b")
+    assert kinds(queue, job) == ["step a"]
+    run_all(queue)
+
+    assert calls == [*"ab4c", *"4c", *"4c", *"b4c"]
+    assert queue.get(job).step_bytes == full.step_bytes
+    with pytest.raises(BadInput, match=r"a step of job \d+: the last are a, b, c"):
+        queue.requeue(job, from_step="d")
