@@ -79,17 +79,19 @@ def test_a_body_that_is_wrong_is_told_so(client, body):
     assert (reply.status, reply.json["detail"]) == (400, "body not in the right format")
 
 
-def test_a_store_that_fails_is_a_500_with_the_cause(served, client, monkeypatch):
-    """As in the original."""
+def test_a_store_that_fails_is_a_500_without_its_address(served, client, monkeypatch, caplog):
+    """The status of the original; the cause is in the log, by the number of the incident."""
 
     def away(_commands, _done):
-        raise Unavailable("the disk is on fire")
+        raise Unavailable("cannot reach redis://10.9.8.7/0")
 
     monkeypatch.setattr(served.connection.engine, "execute", away)
     reply = client.post("/jobber/queue", {"type": "t"})
 
     assert reply.status == 500
-    assert "the disk is on fire" in reply.json["detail"]
+    assert "the store is unavailable; try again (incident " in reply.json["detail"]
+    assert "10.9.8.7" not in reply.body.decode()
+    assert "10.9.8.7" in caplog.text
 
 
 @pytest.mark.parametrize("job_id", [1, 5, (1 << 62) - 1, 1 << 62, MAX_ID])

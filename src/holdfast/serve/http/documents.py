@@ -21,6 +21,7 @@ from ...core.access import Grant
 from ...core.bounds import MAX_DURATION_MS, NAME_BYTES
 from ...core.errors import BadInput, NotFound, StoreError
 from ...core.ids import MAX_ID
+from ..guard import incidents
 from .exchange import Exchange, mark_trace, respond
 from .problems import Refusal
 from .values import read_body
@@ -98,8 +99,8 @@ async def _add(exchange: Exchange, request: Request, grant: Grant, new: c.NewJob
     try:
         (job_id,) = await exchange.ask(grant, c.Add(jobs=mark_trace(request, [new])))
     except StoreError as error:
-        # As the original does, with the cause.
-        raise Refusal(500, error.code, f"the job could not be queued: {error}") from None
+        # The status of the original. Its cause is for the log: it has the address of the store.
+        raise Refusal(500, error.code, f"the job could not be queued: {incidents.report(error)}") from None
     return int(job_id)
 
 
