@@ -52,6 +52,46 @@ def test_the_family_of_a_finished_parent_is_a_tree(served, client):
     assert "Family" not in alone
 
 
+def test_the_page_of_a_job_that_waits_for_a_signal_sends_it(served, client):
+    """With what it has done so far; what is no JSON is kept in the form."""
+    job_id = add(served, "order")
+    hold = claim(served, "order")
+    served.connection.ask(
+        c.Step(hold=hold, name="charge", result='{"card":"visa","token":"t-1"}', took_ms=1_500)
+    )
+    waits = c.Suspension(kind="signal", name="approval")
+    served.connection.ask(c.Answer(hold=hold, code=Code.SUSPEND, suspend=waits))
+    page = client.get(f"/jobs/{job_id}").body.decode()
+    assert re.search(r'1 charge , 1.5 s .*"visa".*2 signal approval .* waits', text_of(page, "Steps"))
+    assert "t-1" not in page
+
+    wrong = send(client, f"/jobs/{job_id}/signal", token_of(page), name="approval", data="{nope")
+    assert (wrong.status, "{nope" in unescape(wrong.body.decode())) == (400, True)
+    sent = send(client, f"/jobs/{job_id}/signal", token_of(page), name="approval", data='{"by": "Ann"}')
+
+    assert (sent.status, sent.headers["location"]) == (303, f"/jobs/{job_id}?done=signal")
+    assert served.connection.ask(q.GetSteps(job_id=job_id))[1].result == '{"by": "Ann"}'
+    assert "The signal is sent." in client.get(f"/jobs/{job_id}?done=signal").body.decode()
+
+
+def test_a_failed_job_goes_back_to_one_of_its_steps(served, client):
+    """A button in each row; what comes before it is kept."""
+    job_id = add(served, "order")
+    hold = claim(served, "order")
+    for name in ("charge", "pack"):
+        served.connection.ask(c.Step(hold=hold, name=name, result="1"))
+    page = client.get(f"/jobs/{job_id}").body.decode()
+    assert "From here" not in page
+    served.connection.ask(c.Answer(hold=hold, code=Code.FAILED))
+    page = client.get(f"/jobs/{job_id}").body.decode()
+    assert page.count("From here") == 2
+
+    send(client, f"/jobs/{job_id}/requeue", token_of(page), **{"from": "2"})
+
+    job = served.connection.ask(q.GetJob(job_id=job_id))
+    assert (job.state, job.steps) == (State.QUEUED, 1)
+
+
 def test_each_run_has_its_owner_and_its_duration(served, client):
     """The worker's name while it is registered, for the runs that failed and for the one that did not."""
     ask = served.connection.ask

@@ -81,10 +81,10 @@ class Counts(Struct, eq=False):
             if job.place is done:
                 if was is None or was.place is not done:
                     self._tally(job, was, job.ended, job.finished_at)
-            # A parent whose run ended goes on after its children: it is counted when it has ended.
+            # A suspended one goes on later, as a parent does after its children: counted when it has ended.
             elif was is not None and was.place is running and job.place not in (running, paused):
                 outcome = job.outcome
-                if outcome is not was.outcome:
+                if outcome is not was.outcome and not (outcome and outcome.code is Code.SUSPEND):
                     # It runs again: a repeat, or another attempt.
                     is_ok = outcome is not None and outcome.code is Code.OK
                     ended_at = outcome.at if outcome is not None else 0

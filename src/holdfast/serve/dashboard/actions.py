@@ -7,6 +7,7 @@ import secrets
 from collections.abc import Awaitable, Callable
 from urllib.parse import quote
 
+from msgspec.structs import replace
 from starlette.responses import RedirectResponse, Response
 
 from ...core import commands as c
@@ -39,6 +40,7 @@ NOTICES = {
     "delete": "Deleted.",
     "edit": "Saved.",
     "edit and retry": "Saved and put back in the queue.",
+    "signal": "The signal is sent.",
     "pause": "Paused.",
     "resume": "Resumed.",
     "limit": "The limit is set.",
@@ -101,11 +103,22 @@ def act_on_job(verb: str) -> Act:
         rules.check_offered(job, verb)
         if rules.ends_claim(job, verb) and view.field("sure") != "yes":
             return job_pages.ask_first(view, job, verb)
-        await view.ask(JOB_COMMANDS[verb](job))
+        command = JOB_COMMANDS[verb](job)
+        if isinstance(command, c.Requeue):
+            command = replace(command, from_step=view.field("from"))
+        await view.ask(command)
         await audit.record(view, verb.replace("_", " "), job=str(job.id))
         return done(view, verb, to="/jobs" if verb == "delete" else f"/jobs/{job.id}")
 
     return act
+
+
+async def send_signal(view: View) -> Response:
+    """Send the signal that a job waits for."""
+    name, data = view.field("name"), json_body("data", view.field("data"))
+    await view.ask(c.SendSignal(job_id=view.job_id, name=name, data=data))
+    await audit.record(view, "signal", job=str(view.job_id), signal=name)
+    return done(view, "signal", to=f"/jobs/{view.job_id}")
 
 
 async def edit_job(view: View) -> Response:
@@ -253,6 +266,7 @@ def whole_number(view: View, name: str) -> int | None:
 ACTIONS: dict[str, Act] = {
     **{f"/jobs/{{job_id}}/{verb}": act_on_job(verb) for verb in JOB_COMMANDS},
     "/jobs/{job_id}/edit": edit_job,
+    "/jobs/{job_id}/signal": send_signal,
     "/tasks/pause": pause_task,
     "/schedules/pause": pause_schedule,
     "/schedules/run": run_schedule,

@@ -64,6 +64,7 @@ PAGES: dict[str, Act] = {
     "/jobs/{job_id}": job.job,
     "/jobs/{job_id}/data": job.data,
     "/jobs/{job_id}/edit": job.edit,
+    "/jobs/{job_id}/signal": job.job,
     "/tasks": tasks.tasks,
     "/task": tasks.task,
     "/schedules": schedules.schedules,
@@ -82,6 +83,7 @@ FORM_PAGES: dict[str, Act] = {
     "/settings/retention": settings.settings,
     "/settings/purge": settings.settings,
     "/jobs/{job_id}/edit": job.edit,
+    "/jobs/{job_id}/signal": job.job,
     "/handlers/set": handlers.draft,
     "/handlers/try": handlers.draft,
 }

@@ -167,7 +167,7 @@ def empty(title: str, *hint: Any) -> Markup:
     return el("div", icon("holdfast"), el("p", title, class_="title"), el("p", *hint), class_="empty")
 
 
-def card(title: str, *children: Any, aside: Any = None, id: str | None = None) -> Markup:
+def card(title: Any, *children: Any, aside: Any = None, id: str | None = None) -> Markup:
     """A part of a page with a heading."""
     heading = el("div", el("h2", title), aside, class_="heading")
     return el("section", heading, *children, class_="card", id=id)

@@ -12,7 +12,10 @@ from ..capacity import TaskDurations
 # Serves what a function renders to clients that may read a connection's store.
 Listen = Callable[[Connection, Callable[[], bytes]], Awaitable[None]]
 # The outcomes, as the metrics of a server name them.
-OUTCOMES = {"finished": "finished", "retry": "retried", "failed": "failed", "cancelled": "cancelled"}
+OUTCOMES = {
+    **{name: name for name in ("finished", "suspended", "failed", "cancelled")},
+    "retry": "retried",
+}
 RUN_SECONDS = (*SECONDS, 30.0, 60.0, 300.0, 1_800.0, 3_600.0)
 
 

@@ -9,10 +9,9 @@ from ....core import commands as c
 from ....core import ids, rules
 from ....core import queries as q
 from ....core.bounds import MINUTE_MS
-from ....core.counting import counted
 from ....core.errors import Forbidden, HoldfastError, NotFound
 from ....core.job import Code, Job, Outcome, Place
-from ....core.notes import JobLog, StepResult
+from ....core.notes import JobLog
 from ....core.redaction import HIDDEN
 from ....core.searching import JobPage, SearchJobs
 from ....core.worker import Worker
@@ -21,9 +20,9 @@ from ..layout import HEADERS, form
 from ..markup import Markup, el, join, user_text
 from ..view import Page, View
 from . import rows
+from .steps import last_steps, signal_form, steps_card
 
 CHILDREN, LINES = 50, 200
-STEPS = 100
 
 
 async def job(view: View) -> Page:
@@ -35,7 +34,7 @@ async def job(view: View) -> Page:
         _or_none(view, q.GetData(job_id=job_id)),
         _or_none(view, c.Await(job_id=job_id)),
         _or_none(view, q.GetLog(job_id=job_id) if found.log_lines else None),
-        _or_none(view, _last_steps(found) if found.steps else None),
+        _or_none(view, last_steps(found)),
         _owners(view, found),
         _family(view, found),
     )
@@ -54,7 +53,8 @@ async def job(view: View) -> Page:
                 _body_card(view, "Result", shown_result) if has_result else None,
                 _runs(view, found, owners),
                 _log(view, log),
-                _steps(view, steps, reveal=reveal),
+                signal_form(view, found) if view.can_manage else None,
+                steps_card(view, found, steps, reveal=reveal),
                 class_="wide",
             ),
             el("div", _facts(view, found, owners), _timeline(view, found), family),
@@ -220,15 +220,15 @@ def _runs(view: View, found: Job, owners: dict[int, str]) -> Markup | None:
 
 
 def _run(view: View, found: Job, end: Outcome, owners: dict[int, str]) -> Markup:
-    colours = {"ok": "finished", "failed": "failed", "error": "failed", "retry": "scheduled"}
-    is_last_ok = end.code is Code.OK and end is found.outcome and found.started_at
+    colours = {Code.OK: "finished", Code.FAILED: "failed", Code.ERROR: "failed"}
+    is_last_ok = end.code in (Code.OK, Code.SUSPEND) and end is found.outcome and found.started_at
     ran_ms = max(end.at - found.started_at, 0) if is_last_ok else end.ran_ms
     trace = el("details", el("summary", "Traceback"), el("pre", user_text(end.traceback), tabindex="0"))
     return el(
         "li",
         el(
             "div",
-            parts.badge(end.code.value, colours[end.code.value]),
+            parts.badge(end.code.value, colours.get(end.code, "scheduled")),
             parts.moment(end.at, view.now_ms),
             el("span", f"ran {parts.span(ran_ms)} on ", _owner(owners, end.owner), class_="note")
             if end.owner
@@ -247,42 +247,6 @@ def _log(view: View, log: JobLog | None) -> Markup | None:
     cut = log.cut + max(len(log.lines) - LINES, 0)
     note = el("span", f"{parts.number(cut)} earlier lines are not shown", class_="note") if cut else None
     return parts.card("Log", el("div", lines, class_="log", tabindex="0", role="log"), aside=note)
-
-
-def _last_steps(found: Job) -> q.GetSteps:
-    return q.GetSteps(job_id=found.id, after=max(found.steps - STEPS, 0), limit=STEPS)
-
-
-def _steps(view: View, steps: list[StepResult] | None, *, reveal: bool) -> Markup | None:
-    if not steps:
-        return None
-    shown = [
-        (
-            str(step.number),
-            _step_name(step),
-            parts.moment(step.at, view.now_ms),
-            _step_end(view, step, reveal),
-        )
-        for step in steps
-    ]
-    columns = ("", "Step", "When", "Result")
-    return parts.card("Steps", parts.table(columns, shown, caption="What the job has done and waits for"))
-
-
-def _step_name(step: StepResult) -> Markup:
-    kind = {"step": "", "error": "failed: "}.get(step.kind, f"{step.kind} ")
-    took = f", {parts.span(step.took_ms)}" if step.took_ms else ""
-    return join(kind, user_text(step.name), took)
-
-
-def _step_end(view: View, step: StepResult, reveal: bool) -> Any:
-    """The result of an entry, or what it waits for."""
-    if step.kind == "sleep" or (step.until and not step.ended):
-        return join("until ", parts.moment(step.until, view.now_ms))
-    if not step.result:
-        return f"waits for {counted(len(step.jobs), 'job')}" if step.jobs else "waits"
-    text = step.result if reveal else json_view.redact_named(step.name, step.result)
-    return user_text(text[:500])
 
 
 def _facts(view: View, found: Job, owners: dict[int, str]) -> Markup:
