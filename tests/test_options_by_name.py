@@ -174,3 +174,24 @@ def test_a_follower_that_is_declared_later_is_checked_from_then_on(queue):
     for add in (greet.add, lambda: greet.add_many([()]), lambda: queue.add("greet")):
         with pytest.raises(holdfast.BadInput, match="task shout"):
             add()
+
+
+@pytest.mark.parametrize(
+    ("method", "here"),
+    [("delay", "add"), ("apply_async", "using"), ("send", "add"), ("s", "call"), ("starmap", "add_many")],
+)
+def test_a_method_of_another_job_queue_is_told_what_it_is_here(queue, method, here):
+    @queue.task
+    def resize(path: str) -> None: ...
+
+    for task in (resize, resize.using(priority=1)):
+        with pytest.raises(AttributeError, match=rf"no attribute '{method}': here it is {here}\("):
+            getattr(task, method)("a.png")
+    assert not hasattr(resize, "other")
+
+
+def test_an_option_for_the_context_is_told_how_a_function_gets_it(queue):
+    with pytest.raises(holdfast.BadInput, match=r"option is 'bind', and must be absent: .* `ctx: Context`"):
+
+        @queue.task(bind=True)
+        def resize(ctx: holdfast.Context, path: str) -> None: ...

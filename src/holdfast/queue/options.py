@@ -36,6 +36,17 @@ _CALLED_ELSEWHERE = {
     "timezone": "tz",
     **dict.fromkeys(("_job_id", "job_id", "queueing_lock", "task_id"), "unique"),
 }
+# Not an option, because a prepared call may be added later, without the transaction.
+NO_CONNECTION = "absent: task.using(connection=…).add(…), queue.add and queue.add_many take a connection"
+_CONTEXT = "absent: a function gets its job in a parameter annotated with Context, such as `ctx: Context`"
+_NEEDED = {"connection": NO_CONNECTION, **dict.fromkeys(("bind", "pass_context", "context"), _CONTEXT)}
+# What other job queues call a method of a task.
+METHODS = {
+    **dict.fromkeys(("delay", "send", "enqueue", "defer", "kiq"), "add(…)"),
+    **dict.fromkeys(("apply_async", "send_with_options", "schedule", "configure"), "using(…).add(…)"),
+    **dict.fromkeys(("s", "si", "signature", "message"), "call(…)"),
+    **dict.fromkeys(("map", "starmap", "batch_defer"), "add_many(…)"),
+}
 # Options of the function or its schedule, and what takes them.
 _DECORATOR, _SCHEDULE = (
     "the decorator of the task",
@@ -45,8 +56,6 @@ _TAKEN_BY = {
     **dict.fromkeys(("batch", "cancel", "fail_on", "name", "retry_on", "soft_timeout"), _DECORATOR),
     **dict.fromkeys(("cron", "every", "tz"), _SCHEDULE),
 }
-# Not an option, because a prepared call may be added later, without the transaction.
-NO_CONNECTION = "absent: task.using(connection=…).add(…), queue.add and queue.add_many take a connection"
 # What `at_most_once=True` sets to 1.
 _AT_MOST_ONCE = ("attempts", "losses")
 
@@ -130,8 +139,8 @@ def check_options(names: Iterable[str], *, known: Iterable[str]) -> None:
     """Raise on an unknown option; the error lists all options."""
     valid = set(known)
     for name in names:
-        if name == "connection":
-            raise BadInput("option", name, needed=NO_CONNECTION)
+        if name not in valid and name in _NEEDED:
+            raise BadInput("option", name, needed=_NEEDED[name])
         if name not in valid and name in _TAKEN_BY:
             raise BadInput("option", name, needed=f"absent here: only {_TAKEN_BY[name]} can take it")
         if name not in valid:

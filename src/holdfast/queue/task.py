@@ -37,6 +37,7 @@ from .answers import Failed
 from .definition import definition_of, read_handling, readable_type, returned_type
 from .encoding import decode, from_json_type
 from .options import (
+    METHODS,
     NO_CONNECTION,
     Duration,
     JobOptions,
@@ -108,6 +109,15 @@ class Handle(BaseHandle[R_co], frozen=True):
 
 class TaskWithOptions(Generic[P, R]):
     """A task with options for its calls. The options are read once; keep it for many calls."""
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            # Type checkers find such names by themselves; at run time the error has a hint.
+            hint = f": here it is {METHODS[name]}" if name in METHODS else ""
+            raise AttributeError(
+                f"{type(self).__name__!r} object has no attribute {name!r}{hint}", name=name, obj=self
+            )
 
     def __init__(
         self,
