@@ -12,6 +12,7 @@ from holdfast.core import commands as c
 from holdfast.core import queries as q
 from holdfast.core.access import AUDIT_LOG, OPERATORS_LOG, Scope
 from holdfast.core.bounds import DAY_MS
+from holdfast.core.history import NAMED_TASKS
 from holdfast.core.indexed import LogItem
 from holdfast.core.job import Code, State
 from holdfast.core.limits import Limit
@@ -373,3 +374,35 @@ def test_a_task_has_a_chart_and_percentiles_and_long_charts_have_dates(served):
     assert re.search(r'class="tick"[^>]*>\d\d-\d\d<', month)
     assert re.search(r'class="tick"[^>]*>\d\d:\d\d<', hour)
     assert "All tasks" in every
+
+
+def test_what_is_not_known_is_not_shown_as_zero(served, client):
+    """How the runs of tasks ended that the history does not list; what a worker ran, when it said so."""
+    for n in range(NAMED_TASKS + 5):
+        for _ in range(2 if n < 3 else 1):
+            add(served, f"t{n:03}")
+            (claimed,) = served.connection.ask(c.Claim(tasks=(f"t{n:03}",)))
+            served.connection.ask(c.Answer(hold=c.hold_of(claimed.job)))
+    served.connection.ask(c.Upkeep())
+    served.connection.ask(
+        c.Enlist(
+            worker=Worker(name="w", host="h", pid=7, started_at=1, running=1, said_at=1, until_ms=1 << 42)
+        )
+    )
+
+    tasks = ""
+    path: str | None = "/tasks"
+    while path:
+        page = client.get(path).body.decode()
+        tasks += page
+        link = re.search(r'href="([^"]*)" rel="next"', page)
+        path = unescape(link[1]) if link else None
+    ended = re.findall(r'data-label="Ended/h">([^<]*)<', tasks)
+
+    assert ended.count("not known") == 5
+    assert ended.count("≥ 2") == 3
+    assert "0" not in ended
+    assert "5 runs of tasks that were not among the busiest: of which tasks is not known." in tasks
+    workers = client.get("/workers").body.decode()
+    assert "Running then" in workers
+    assert re.search(r'data-label="Last seen"><time', workers)

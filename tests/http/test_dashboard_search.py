@@ -2,6 +2,7 @@
 
 import re
 import time
+from html import unescape
 from urllib.parse import urlencode
 
 import pytest
@@ -9,6 +10,8 @@ import pytest
 from holdfast.core import commands as c
 from holdfast.core.errors import BadInput
 from holdfast.core.job import Code
+from holdfast.engine import search
+from holdfast.serve.dashboard.pages import jobs as jobs_page
 from holdfast.serve.dashboard.search import SEARCH_CHARS, read_search
 from holdfast.store.common.clock import system_clock
 from holdfast.store.memory.store import MemoryStore
@@ -77,3 +80,31 @@ def test_jobs_are_found_by_error_priority_worker_and_time(serve):
     assert page.status == 400
     assert b"2h for two hours ago" in page.body
     assert "<b>" not in tabs[tabs.index('class="tabs"') : tabs.index("</nav>", tabs.index('class="tabs"'))]
+
+
+def test_a_search_that_was_cut_says_how_far_it_came(serve, monkeypatch):
+    """With a link to go on, until the job is found and all was searched."""
+    monkeypatch.setattr(search, "FEW", 0)
+    for module in (search, jobs_page):
+        monkeypatch.setattr(module, "SEARCH_S", 0.0)
+    now = [system_clock()]
+    served = serve(lambda: MemoryStore(clock=lambda: now[0]))
+    ids = []
+    for n in range(8):
+        ids += served.connection.ask(c.Add(jobs=(c.NewJob(task="t", data=f'{{"n": {n}}}'),)))
+        now[0] += 3_600_000
+    said, found, path = [], [], "/jobs?" + urlencode({"q": "data.n:0"})
+    with served.client() as client:
+        while True:
+            page = client.get(path).body.decode()
+            said += re.findall(r"Searched (\d+)% of the time", page)
+            found += re.findall(r'aria-label="Select job (\d+)"', page)
+            link = re.search(r'href="([^"]*)" rel="next">Search older jobs<', page)
+            if link is None:
+                break
+            path = unescape(link[1])
+
+    shown = [int(one) for one in dict.fromkeys(said)]
+    assert len(shown) > 1
+    assert shown == sorted(shown)
+    assert found == [str(ids[0])]

@@ -87,3 +87,23 @@ def test_the_dashboard_for_grafana_shows_metrics_that_the_page_describes():
 
     assert {re.sub("_(bucket|sum|count)$", "", name) for name in shown} <= told
     assert len(shown) > 10
+
+
+def test_no_counter_decreases_and_no_series_is_there_twice(served, client):
+    """With more tasks than have series of their own, of which one is named like the others."""
+    tasks = ["(others)", *(f"t{n}" for n in range(TASKS + 20))]
+    before: dict[str, float] = {}
+    for ending in (tasks[:60], tasks[60:], tasks[-5:] * 4, ["(others)"] * 3):
+        for task in ending:
+            end(served, task, Code.OK)
+        served.connection.ask(c.Upkeep())
+        lines = [line.rpartition(" ")[0] for line in client.get("/metrics").body.decode().splitlines()]
+        counters = {name: number for name, number in read(client).items() if "_total{" in name}
+
+        assert [line for line in lines if not line.startswith("#") and lines.count(line) > 1] == []
+        assert [name for name, number in before.items() if counters.get(name, -1.0) < number] == []
+        before = counters
+
+    runs = {name: number for name, number in before.items() if name.startswith("holdfast_runs_total")}
+    assert sum(runs.values()) == len(tasks) + 23
+    assert len(runs) <= (TASKS + 1) * 4
