@@ -32,17 +32,21 @@ WAITED_MS = 500
 
 def broken(address: Path | str, ledger_path: Path) -> list[str]:
     """Everything that is wrong with a store after its processes have gone: nothing, one hopes."""
-    store = store_maker(str(address))()
-    try:
-        told = sound(store)
-        view = look(store)
-    finally:
-        store.close()
+    view, told = examined(address)
     events = ledger.read(ledger_path)
-    told += [complaint for check in CHECKS for complaint in check(view)]
     for check in (accepted_jobs_are_there, batches_are_whole, claims_are_alone, answers_stand):
         told += check(view, events)
     return told
+
+
+def examined(address: Path | str) -> tuple[View, list[str]]:
+    """All that a store shows, and what is wrong with it by itself."""
+    store = store_maker(str(address))()
+    try:
+        told, view = sound(store), look(store)
+    finally:
+        store.close()
+    return view, told + [complaint for check in CHECKS for complaint in check(view)]
 
 
 def sound(store: AnyStore) -> list[str]:

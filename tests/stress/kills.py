@@ -12,7 +12,7 @@ import subprocess
 import sys
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
 from types import TracebackType
@@ -24,6 +24,7 @@ LEASE_S = 4.0
 ASLEEP_S = LEASE_S * 1.3
 # Of every four: two executors, one supervisor, one that sleeps past its leases.
 WAYS = ("executor", "supervisor", "executor", "sleeper")
+KILLED_APP = "tests.stress.killed:queue"
 
 
 Worker = subprocess.Popen[bytes]
@@ -52,12 +53,22 @@ class Blow(NamedTuple):
 class Gang:
     """The workers of a test, and what befalls them."""
 
-    def __init__(self, folder: Path, *, workers: int, words: Iterable[str]) -> None:
-        self.store, self.history = folder / "jobs.db", folder / "history"
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        workers: int,
+        words: Iterable[str],
+        store: str = "",
+        app: str = KILLED_APP,
+        ways: Sequence[str] = WAYS,
+        lease_s: float = LEASE_S,
+    ) -> None:
+        self.store, self.history = store or str(folder / "jobs.db"), folder / "history"
         self.history.touch()
         self.blows: list[Blow] = []
-        self._strikes = 0
-        self._words = (*words, "--lease", f"{LEASE_S}s")
+        self._app, self._ways, self._strikes = app, ways, 0
+        self._words = (*words, "--lease", f"{lease_s}s")
         self._said = (folder / "said").open("wb")
         self._rng = random.Random()
         self._read, self._rest = self.history.open("rb"), b""
@@ -70,14 +81,14 @@ class Gang:
         self.workers = [self._start() for _ in range(workers)]
 
     def _start(self) -> Worker:
-        words = ["worker", "tests.stress.killed:queue", "--create", *self._words]
+        words = ["worker", self._app, "--create", *self._words]
         command = [sys.executable, "-m", "holdfast", *words]
-        places = {"HOLDFAST_KILLS_STORE": str(self.store), "HOLDFAST_KILLS_HISTORY": str(self.history)}
+        places = {"HOLDFAST_KILLS_STORE": self.store, "HOLDFAST_KILLS_HISTORY": str(self.history)}
         return subprocess.Popen(command, cwd=ROOT, env=os.environ | places, stderr=self._said)
 
     def strike(self) -> None:
         """Kill or stop somebody, whoever it is."""
-        way = WAYS[self._strikes % len(WAYS)]
+        way = self._ways[self._strikes % len(self._ways)]
         self._strikes += 1
         awake = [worker for worker in self.workers if worker not in self._asleep]
         worker = self._rng.choice(awake or self.workers)
@@ -137,7 +148,7 @@ class Gang:
         """How many runs have ended so far, by the history."""
         *whole, self._rest = (self._rest + self._read.read()).split(b"\n")
         for line in whole:
-            event, _, _, executor, supervisor, _ = line.split()
+            event, _, _, executor, supervisor, *_ = line.split()
             self._seen.add((int(executor), int(supervisor)))
             self._ended += event == b"end"
         return self._ended

@@ -50,7 +50,7 @@ def test_whoever_is_killed_nothing_is_lost_and_no_job_has_two_valid_claims(tmp_p
         for n in range(1, size.kills + 1):
             gang.wait_for_runs(n * size.jobs // (size.kills + 1), size.patience_s)
             gang.strike()
-        with holdfast.connect(str(gang.store)) as queue:
+        with holdfast.connect(gang.store) as queue:
             gang.wait(lambda: _all_ended(queue, size.jobs), size.patience_s, "end of all jobs")
         gang.dismiss()
 
