@@ -7,13 +7,16 @@ from contextlib import nullcontext
 import pytest
 
 from holdfast.core import commands as c
+from holdfast.core import redaction
 from holdfast.core.access import EVERYTHING, Grant, Scope, confine
 from holdfast.core.errors import Forbidden, NotFound, RateLimited, Unauthenticated, Unavailable, Unsettled
 from holdfast.core.handler import Handler, SetHandler
 from holdfast.core.token import Token, hash_of, secret_of
 from holdfast.engine.store_connection import StoreConnection
+from holdfast.serve.app import ServerApp
 from holdfast.serve.bedrock.parameters import PortRefusal
 from holdfast.serve.bedrock.port import PortGuard
+from holdfast.serve.config import Options
 from holdfast.serve.guard import GRACE_S, INCIDENT_S, WRONG_SECRETS, Guard, Incidents
 from holdfast.store.memory.store import MemoryStore
 
@@ -258,3 +261,17 @@ def test_what_shows_secrets_at_the_port_needs_more_than_read(connection):
     assert allowed(Scope.READ, Scope.ADD) == []
     assert allowed(Scope.WORK) == ["QueryJob"]
     assert allowed(Scope.DATA) == allowed(Scope.MANAGE) == ["QueryJob", "Query"]
+
+
+def test_a_server_hides_the_words_that_it_is_told(tmp_path):
+    """`--hidden-words`, beside those that it knows."""
+    try:
+        ServerApp(Options(store=str(tmp_path / "jobs.db"), hidden_words="pin, -session"), print)
+
+        assert redaction.redact({"pin": 1, "session": 2, "pwd": 3})[0] == {
+            "pin": redaction.HIDDEN,
+            "session": 2,
+            "pwd": redaction.HIDDEN,
+        }
+    finally:
+        redaction.configure()
