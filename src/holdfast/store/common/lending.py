@@ -50,8 +50,8 @@ def driver_of(connection: Any) -> Any:
     if not hasattr(connection, "exec_driver_sql"):
         return connection
     connection.exec_driver_sql(_BEGIN)
-    driver = connection.connection.driver_connection
-    if connection.dialect.name == "sqlite" and not (driver.in_transaction or in_autocommit(driver)):
+    driver, adapted = connection.connection.driver_connection, connection.connection.dbapi_connection
+    if connection.dialect.name == "sqlite" and not (driver.in_transaction or in_autocommit(adapted)):
         # The driver begins before the first INSERT, which is ours.
         connection.exec_driver_sql(f"BEGIN {driver.isolation_level}")
     return driver
@@ -78,9 +78,6 @@ def _will_autocommit(connection: Any) -> bool:
 
 def in_autocommit(driver: Any) -> bool:
     """Whether a driver's connection commits each statement that is outside of a transaction."""
-    if is_of(driver, "aiosqlite"):
-        # It shows only some attributes of the connection that it wraps.
-        driver = driver._conn
     autocommit = getattr(driver, "autocommit", None)
     if isinstance(autocommit, bool):
         return autocommit

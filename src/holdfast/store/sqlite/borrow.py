@@ -22,14 +22,26 @@ ASYNC_NEEDED = (
 class AiosqliteConnection(SqliteConnection):
     """A connection of aiosqlite, used from another thread than the event loop's while its caller awaits."""
 
-    def __init__(self, connection: Any, cursor: Any, wait: Callable[[Coroutine[Any, Any, Any]], Any]) -> None:
-        self.connection = connection
+    def __init__(
+        self,
+        connection: Any,
+        cursor: Any,
+        wait: Callable[[Coroutine[Any, Any, Any]], Any],
+        *,
+        autocommits: bool,
+    ) -> None:
+        self.connection, self._autocommits = connection, autocommits
         self._awaited_cursor, self._wait = cursor, wait
         self.execute: Any = self._execute_in_loop
 
     def _execute_in_loop(self, sql: str, values: Values = ()) -> Self:
         self._wait(self._awaited_cursor.execute(sql, values))
         return self
+
+    @property
+    def in_autocommit(self) -> bool:
+        """Whether each statement commits, outside of a transaction."""
+        return self._autocommits
 
     def fetchall(self) -> list[tuple[Any, ...]]:
         """All rows of the last statement."""
@@ -65,12 +77,17 @@ async def lend(connection: Any) -> SqliteConnection:
     # The caller's connection may have a row factory.
     cursor.row_factory = None
     loop = asyncio.get_running_loop()
+    # In the connection's own thread: from Python 3.12 on others may not ask.
+    autocommits = await found._execute(in_autocommit, found._conn)
     return AiosqliteConnection(
-        found, cursor, lambda work: asyncio.run_coroutine_threadsafe(work, loop).result()
+        found,
+        cursor,
+        lambda work: asyncio.run_coroutine_threadsafe(work, loop).result(),
+        autocommits=autocommits,
     )
 
 
 def check_transaction(connection: SqliteConnection) -> None:
     """Raise `InAutocommit` or `BadInput` unless a transaction is open."""
     if not connection.in_transaction:
-        raise InAutocommit if in_autocommit(connection.connection) else outside(connection.connection)
+        raise InAutocommit if connection.in_autocommit else outside(connection.connection)

@@ -7,6 +7,7 @@ import sqlite3
 from typing import Any
 
 from ...core.errors import StoreError
+from ..common.lending import in_autocommit
 
 # The first version with `->>`; STRICT tables and RETURNING are older.
 OLDEST = (3, 38, 0)
@@ -56,6 +57,11 @@ class SqliteConnection:
     def in_transaction(self) -> bool:
         """Whether a transaction is open."""
         return self.connection.in_transaction
+
+    @property
+    def in_autocommit(self) -> bool:
+        """Whether each statement commits, outside of a transaction."""
+        return in_autocommit(self.connection)
 
     def close(self) -> None:
         """Close the connection."""
