@@ -251,8 +251,10 @@ class Model(RuleBasedStateMachine):
             held = [job for job in self.view.live.values() if job.owner]
             if held:
                 self._finish(held)
+            before = self.view
             got = self.run([c.Claim(limit=100, lease_ms=60_000, mock=True)])[0]
-            if not got and not self._go_on() and not self._sleep():
+            # Also a claim that finds nothing ends expired jobs, and adds what follows them.
+            if not got and self.view == before and not self._go_on() and not self._sleep():
                 break
         for job in self.view.live.values():
             assert job.place == Place.DONE or self._is_explained(job), f"job {job.id} waits for ever: {job}"
