@@ -25,8 +25,10 @@ async def client() -> AsyncIterator[Client]:
 
 @queue.on_start
 def count() -> None:
-    if os.environ.get("HOLDFAST_TEST_BROKEN"):
+    if os.environ.get("HOLDFAST_TEST_BROKEN") == "error":
         raise OSError("no network")
+    if os.environ.get("HOLDFAST_TEST_BROKEN") == "exit":
+        sys.exit("no network")
     # Before the first job the queue may be used, too.
     queue.add("seen", {"word": "start"})
 

@@ -2,6 +2,8 @@
 
 import signal
 
+import pytest
+
 NAME = "tests.work.hooked:queue"
 
 
@@ -29,15 +31,19 @@ def test_executors_run_the_hooks_once_each(bench):
     assert bench.queue.counts()["late"] == {"QUEUED": 2}
 
 
-def test_a_worker_whose_hook_fails_does_not_start(bench, monkeypatch):
+@pytest.mark.parametrize(
+    ("how", "text"),
+    [("error", "OSError: no network"), ("exit", "a hook raised SystemExit('no network')")],
+)
+def test_a_worker_whose_hook_fails_does_not_start(bench, monkeypatch, how, text):
     """It says which error, ends the hooks before, and runs no job."""
-    monkeypatch.setenv("HOLDFAST_TEST_BROKEN", "1")
+    monkeypatch.setenv("HOLDFAST_TEST_BROKEN", how)
     job = bench.queue.add("seen", {"word": "a"})
     worker = bench.start("--until-empty", name=NAME)
     _, said = worker.communicate(timeout=60)
 
     assert worker.returncode == 1
-    assert "no network" in said
+    assert text in said
     assert len(bench.noted("close")) == len(bench.noted("open")) > 0
     assert bench.queue.get(job).state == "QUEUED"
 

@@ -150,7 +150,11 @@ class Executor:
     def _run_hooks(self, queue: BaseQueue, run: Callable[[Hooks, Wait], None]) -> None:
         """Run hooks while no supervisor answers: what they ask of the queue goes to the store."""
         if queue.hooks is not None:
-            run(queue.hooks, self._run_awaitable)
+            try:
+                run(queue.hooks, self._run_awaitable)
+            except (SystemExit, KeyboardInterrupt) as error:
+                # It would end this process without a word about the hook.
+                raise RuntimeError(f"a hook raised {error!r}") from error
         session, queue._session = queue._session, None
         if session is not None:
             session.close()
