@@ -146,6 +146,27 @@ def test_a_failing_start_ends_what_was_started_and_runs_no_job(queue: Queue) -> 
     assert seen == ["open", "close", "open", "run", "close"]
 
 
+def test_a_hook_that_is_declared_later_starts_alone(queue: Queue) -> None:
+    """Before the next run; those that have run are not run again, and all end."""
+    seen: list[str] = []
+
+    def declare(name: str) -> None:
+        @queue.on_start
+        def start() -> Iterator[None]:
+            seen.append(name)
+            yield
+            seen.append(f"{name} ended")
+
+    queue.task("run")(lambda: None)
+    for name in ("first", "second"):
+        declare(name)
+        queue.add("run")
+        take(queue).run()
+
+    queue.close()
+    assert seen == ["first", "second", "second ended", "first ended"]
+
+
 def test_mistakes_in_hooks_are_told(queue: Queue) -> None:
     """At the declaration where that is possible."""
     with pytest.raises(BadInput, match="parameter url"):

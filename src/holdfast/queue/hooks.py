@@ -71,11 +71,17 @@ class Hooks:
         self._ends: list[Callable[[], Awaitable[Any]]] = []
         # For runs outside of a worker: hooks and handlers share an event loop, as they do in one.
         self.loop = LoopThread()
-        self.is_started = not self._once
+        # How many hooks of `on_start` and `on_stop` have begun.
+        self._begun = 0
         # How many workers of this process share what was started.
         self._workers = 0
 
     # Once in a process
+
+    @property
+    def is_started(self) -> bool:
+        """Whether all hooks of `on_start` have run; one that is declared later still has to."""
+        return self._begun == len(self._once)
 
     @property
     def kinds(self) -> list[Any]:
@@ -92,7 +98,6 @@ class Hooks:
             needed = "a type that no other on_start provides"
             raise BadInput("on_start", f"one that provides {kind}", needed=needed)
         self._once.append(_Once(function, starts, kind))
-        self.is_started = False
 
     def surround(self, what: Literal["add", "run"], hook: Callable[[Any], Any]) -> None:
         """Add a hook around each add or run."""
@@ -128,13 +133,14 @@ class Hooks:
 
     async def _start(self) -> None:
         try:
-            for hook in self._once:
+            while not self.is_started:
+                hook = self._once[self._begun]
                 if hook.starts:
                     value = await self._begin(hook.function)
                     self._values |= {} if hook.kind is None else {hook.kind: value}
                 else:
                     self._ends.append(partial(_aside, hook.function))
-            self.is_started = True
+                self._begun += 1
         except BaseException as error:
             await self.stop_async(error)
 
@@ -182,7 +188,7 @@ class Hooks:
                 found = raised
             errors += [found] if isinstance(found, BaseException) else []
         self._values.clear()
-        self.is_started = not self._once
+        self._begun = 0
         if errors:
             raise next(filter(_is_interruption, errors), errors[0])
 
