@@ -194,6 +194,7 @@ answers = _plans(
         delay_ms=(0, 500, MINUTE_MS),
         run_at=_MOMENTS,
         ignore_repeat=(True,),
+        compensates=(True,),
     )
     + _each(task=TASKS[:1], priority=_PRIORITIES),
     hold=_HOLD,
@@ -226,7 +227,7 @@ suspensions = st.builds(
             {"kind": "restart"},
         ]
     ),
-    _some(1, _each(steps=_NEW_STEPS, compensates=(True,))),
+    _some(1, _each(steps=_NEW_STEPS)),
     st.sampled_from((None, None, None, '{"n":3}')),
     _picks,
     st.integers(0, 9),
@@ -235,6 +236,7 @@ signals = _plans(
     c.SendSignal, 2, _each(name=("x", "y"), data=("1", _LONG), key=("k", "l")), job_id=0, name="x"
 )
 _STEPPED = _each(name=("b",), result=("[1]", _LONG), before=_NEW_STEPS, number=(1, 2, 3), kind=("undo",))
+_STEPPED += _each(compensates=(True,))
 held_verbs = _often(
     (
         1,

@@ -509,3 +509,85 @@ def test_a_report_under_a_claim_that_is_over_changes_nothing(queue: Queue) -> No
     with pytest.raises(Refused):
         ask(queue, c.Answer(hold=hold, code=Code.SUSPEND, suspend=c.Suspension(kind="signal", name="go")))
     assert queue.get(job).state == State.PAUSED
+
+
+def test_a_signal_that_came_while_the_job_was_requeued_is_not_missed(queue: Queue) -> None:
+    """And none overtakes it."""
+
+    @queue.task
+    def wait(ctx: Context) -> list[Any]:
+        return [ctx.wait_for("go"), ctx.wait_for("go")]
+
+    job = wait.add()
+    run_all(queue)
+    queue.requeue(job)
+    queue.signal(job, "go", 1)
+    queue.signal(job, "go", 2)
+    run_all(queue)
+
+    assert job.result() == [1, 2]
+
+
+def test_new_data_is_not_overwritten_by_a_restart(queue: Queue) -> None:
+    """They came while it ran; and children that have ended are archived by then."""
+    seen: list[int] = []
+
+    @queue.task
+    def child(ctx: Context) -> None:
+        """Do nothing."""
+
+    @queue.task(unique_for="0s")
+    def loop(ctx: Context, number: int) -> None:
+        seen.append(number)
+        if number == 1:
+            loop.using(unique="k", on_conflict="replace").add(50)
+        if len(seen) < 5:
+            ctx.add(child)
+            ctx.restart({"number": number + 1})
+
+    job = loop.using(unique="k").add(1)
+    run_all(queue)
+
+    assert seen[:5] == [1, 50, 51, 52, 53]
+    assert sum(child.state == State.FINISHED for child in queue.jobs(parent=job)) <= 1
+
+
+def test_a_step_within_a_step_beside_a_wait_does_not_hang(queue: Queue, clock: MovedClock) -> None:
+    """The run ends; the step is done again."""
+
+    @queue.task
+    async def grouped(ctx: AsyncContext) -> list[Any]:
+        async def inner() -> int:
+            await asyncio.sleep(0.01)
+            return await ctx.step("inner", abs, -1)
+
+        return [*await asyncio.gather(ctx.step("outer", inner), ctx.sleep("1m"))]
+
+    job = grouped.add()
+    run_all(queue)
+    clock.advance(MINUTE_MS)
+    run_all(queue)
+
+    assert job.result() == [1, None]
+
+
+def test_a_version_does_not_depend_on_steps_that_are_gone(queue: Queue, clock: MovedClock) -> None:
+    """Only on what comes after the place that the run has come to."""
+    is_new = [False]
+
+    @queue.task
+    def changed(ctx: Context) -> list[bool]:
+        if not is_new[0]:
+            ctx.step("old name", abs, 1)
+        ctx.step("kept", abs, 1)
+        found = [ctx.version("early")] if is_new[0] else []
+        ctx.sleep("1m")
+        return [*found, ctx.version("late")]
+
+    job = changed.add()
+    run_all(queue)
+    is_new[0] = True
+    clock.advance(MINUTE_MS)
+    run_all(queue)
+
+    assert job.result() == [False, True]

@@ -2,6 +2,7 @@
 
 import pytest
 
+from holdfast.core import bounds
 from holdfast.core import commands as c
 from holdfast.core.errors import BadInput
 from holdfast.core.job import State
@@ -12,7 +13,7 @@ from holdfast.queue.replay import error_text
 from holdfast.testing.clock import MovedClock
 
 from .functions import kinds, run_all
-from .tools import MINUTE_MS, SECOND_MS, ask, hold_of, take
+from .tools import HOUR_MS, MINUTE_MS, SECOND_MS, ask, hold_of, take
 
 
 def test_steps_are_undone_in_reverse_order(queue: Queue, clock: MovedClock) -> None:
@@ -156,3 +157,51 @@ def test_a_job_is_requeued_from_a_step(queue: Queue, clock: MovedClock) -> None:
     assert queue.get(job).step_bytes == full.step_bytes
     with pytest.raises(BadInput, match=r"a step of job \d+: the last are a, b, c"):
         queue.requeue(job, from_step="d")
+
+
+def test_a_cancel_that_no_run_has_seen_undoes_all_the_same(queue: Queue, clock: MovedClock) -> None:
+    """Whether the run then sleeps, raises, or waits for its next attempt; a lost run goes on with it."""
+    did: list[str] = []
+
+    @queue.task(backoff="1h")
+    def order(ctx: Context, way: str) -> None:
+        for number in (1, 2):
+            ctx.compensate("room", did.append, f"-room {number}")
+        ctx.step("book", did.append, "book")
+        if way in ("sleeps", "raises"):
+            queue.cancel(ctx.job_id)
+        if way == "sleeps":
+            ctx.sleep("1h")
+        raise ValueError
+
+    for way in ("sleeps", "raises", "retries"):
+        did.clear()
+        job = order.add(way)
+        take(queue).run()
+        if way == "retries":
+            queue.cancel(job)
+        lost = queue.next(lease="10s", renew=False)
+        if lost is not None:
+            clock.advance(11 * SECOND_MS)
+        clock.advance(2 * HOUR_MS)
+        run_all(queue)
+        assert (job.get().state, did) == (State.CANCELLED, ["book", "-room 2", "-room 1"])
+
+
+def test_a_job_with_all_its_steps_can_undo_them(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
+    """These are more than it may have otherwise."""
+    monkeypatch.setattr("holdfast.queue.durable.STEPS_KEPT", 3)
+    monkeypatch.setattr(bounds, "STEPS_KEPT", 3)
+    did: list[int] = []
+
+    @queue.task
+    def many(ctx: Context) -> None:
+        for number in range(9):
+            ctx.step(f"s{number}", did.append, number)
+            ctx.compensate(f"s{number}", did.append, -number)
+
+    job = many.add()
+    run_all(queue)
+
+    assert did == [0, 1, 2, -2, -1, 0]
+    assert "the job has 3 steps already" in job.get().reason

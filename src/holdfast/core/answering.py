@@ -19,7 +19,7 @@ def answered(job: Job, answer: Answer, *, now_ms: int, rng: Callable[[], float])
     }
     if answer.code is Code.OK:
         return rules.finish(job, now_ms=now_ms, end=end, ignore_repeat=answer.ignore_repeat, known=known)
-    job = replace(job, **known)
+    job = replace(job, **known, compensates=answer.compensates)
     if answer.code is Code.FAILED:
         return rules.fail(job, now_ms=now_ms, end=end)
     delay_ms = answer.delay_ms

@@ -187,8 +187,6 @@ class Suspension(Record, frozen=True, kw_only=True):
     step: int = 0
     # Entries of this run that come before it and are not recorded yet.
     steps: tuple[NewStep, ...] = ()
-    # Whether a cancel is to let the job run once more, so that it undoes its steps.
-    compensates: bool = False
 
 
 class Answer(Command, frozen=True, kw_only=True):
@@ -219,6 +217,8 @@ class Answer(Command, frozen=True, kw_only=True):
     ran_ms: int | None = None
     # With the code SUSPEND: what the job waits for.
     suspend: Suspension | None = None
+    # Whether a cancel is to let the job run once more, so that it undoes its steps.
+    compensates: bool = False
 
 
 class AnswerAll(Command, frozen=True, kw_only=True):
@@ -280,6 +280,7 @@ class Step(Command, frozen=True, kw_only=True):
     took_ms: int = 0
     before: tuple[NewStep, ...] = ()
     number: int = 0
+    compensates: bool = False
     # The record as the holder knows it, which may save the store a read.
     held: Job | None = None
 

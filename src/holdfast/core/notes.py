@@ -13,6 +13,8 @@ from .errors import TooLarge
 from .job import Job, Mailbox, Record
 
 CUT_MARK = "…"
+# How the names of steps begin that undo others.
+UNDO = "undo "
 
 
 class StepResult(Record, frozen=True, kw_only=True):
@@ -60,9 +62,11 @@ def stepped(job: Job, entry: StepResult) -> Job:
     """Return the job with an entry among its steps: a new one, or one that has its result now."""
     is_new = entry.number > job.steps
     total = job.step_bytes + (entry_size(entry) if is_new else len(entry.result.encode()))
-    if entry.number > bounds.STEPS_KEPT:
+    # What undoes steps may come after the last one.
+    more = 2 if entry.kind == "undo" or entry.name.startswith(UNDO) else 1
+    if entry.number > bounds.STEPS_KEPT * more:
         raise TooLarge(f"steps of job {job.id}", entry.number, needed=f"at most {bounds.STEPS_KEPT:,}")
-    if total > bounds.STEP_BYTES:
+    if total > bounds.STEP_BYTES * more:
         needed = f"at most {bounds.STEP_BYTES:,} bytes in all"
         raise TooLarge(f"steps of job {job.id}", f"{total:,} bytes", needed=needed)
     return replace(job, steps=max(job.steps, entry.number), step_bytes=total)

@@ -229,6 +229,13 @@ def suspend(job: Job, *, now_ms: int, wait: Wait, until: int) -> Job:
     return after if until else replace(after, place=Place.PAUSED, rank=0)
 
 
+def cancelled_run(job: Job, *, now_ms: int) -> Job:
+    """The job after a run that was asked to stop: it is over, or is queued to undo what it has done."""
+    if not job.compensates:
+        return _done(job, State.CANCELLED, now_ms=now_ms, reason="cancelled")
+    return queued(job, run_at=now_ms, now_ms=now_ms, scheduled_at=job.scheduled_at, cancel_requested=True)
+
+
 def woken(job: Job, *, now_ms: int) -> Job:
     """Queue a suspended job: what it waits for has come true."""
     return queued(
@@ -485,7 +492,8 @@ def expire(job: Job, *, now_ms: int) -> Job:
 
 def _cancel_takes_effect(job: Job) -> bool:
     # As in `cancel`: not while it has children, of which one may have been requeued since.
-    return job.cancel_requested and not job.children.pending
+    # One that has something to undo runs once more for that.
+    return job.cancel_requested and not (job.children.pending or job.compensates)
 
 
 def _run_again(job: Job, *, now_ms: int, ignore_repeat: bool) -> Job | None:

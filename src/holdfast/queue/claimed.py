@@ -138,6 +138,8 @@ class Holding:
             self._check_open(VERB_OF[code])
         held = job if self.brings_record else None
         command = c.Answer(hold=c.hold_of(job), code=code, held=held, ran_ms=lease.ran_ms, **fields)
+        if self.undoing is not None and code is not Code.OK and self.undoing.has_compensations:
+            command = replace(command, compensates=True)
         if command.delay_ms is not None or command.suspend is not None:
             # All other limits were checked when the value was encoded.
             check_command(command)

@@ -56,6 +56,7 @@ class Running:
         # What undoes the steps of this run, in order.
         self._compensations: list[durable.Compensation] = []
         self._is_undoing = False
+        self._was_cancelled = job.record.cancel_requested
         # A lock for each step: of two calls at the same time the second gets the result of the first.
         self._step_locks: dict[str, Any] = {}
         # The threads or tasks that are within a step: one that waited for itself would wait for ever.
@@ -112,8 +113,15 @@ class Running:
         Such functions are called in reverse order. Call it after the step that it undoes.
         """
         if not self._is_undoing:
-            self._compensations.append((name, lambda: fn(*args, **kwargs)))
+            known = sum(other == name or other.startswith(f"{name} #") for other, _ in self._compensations)
+            named = f"{name} #{known + 1}" if known else name
+            self._compensations.append((named, lambda: fn(*args, **kwargs)))
             self._job.undoing = self
+
+    @property
+    def has_compensations(self) -> bool:
+        """Whether the run has something to undo, and has not done that."""
+        return bool(self._compensations) and not self._is_undoing
 
     def _undone(self, outcome: Any, failures: list[str]) -> Any:
         """How the run ends after its steps were undone, or could not all be."""
@@ -126,11 +134,12 @@ class Running:
         self._replay.kept(name, text)
         return text
 
-    def _rolled_back(self, name: str, error: Exception, began_s: float, record: Job) -> None:
+    def _rolled_back(self, name: str, error: BaseException, began_s: float, record: Job) -> None:
         """A transaction of the caller was rolled back: the job is as it was before."""
         if not self._job._lease.lost:
             self._job._lease.job = record
-        self._failed(name, error, began_s)
+        if isinstance(error, Exception):
+            self._failed(name, error, began_s)
 
     def _failed(self, name: str, error: Exception, began_s: float) -> None:
         # What could not be undone is tried again if the job is requeued.
@@ -247,7 +256,7 @@ class Context(Running):
                         durable.keep_step(self, name, step.result, durable.took_ms(began_s)),
                         connection=connection,
                     )
-            except Exception as error:
+            except BaseException as error:
                 self._rolled_back(name, error, began_s, record)
                 raise
             self._kept(name, text)
@@ -372,9 +381,11 @@ class AsyncContext(Running):
             return value
         except Suspended:
             # The steps of other coroutines of this run are recorded first: otherwise they are done again.
-            for name in [*self._stepping]:
-                async with self._step_locks[name]:
-                    pass
+            # Not if this one is within a step, which the others wait for.
+            if _running_task() not in self._stepping.values():
+                for name in [*self._stepping]:
+                    async with self._step_locks[name]:
+                        pass
             raise
 
     async def _say_in(self, connection: Any, ask: QueueRequest[T]) -> T:
@@ -463,7 +474,7 @@ class AsyncContext(Running):
                         durable.keep_step(self, name, step.result, durable.took_ms(began_s)),
                         connection=connection,
                     )
-            except Exception as error:
+            except BaseException as error:
                 self._rolled_back(name, error, began_s, record)
                 raise
             self._kept(name, text)

@@ -30,7 +30,7 @@ from .claimed import Holding
 from .definition import readable_type, returned_type
 from .encoding import decode, encode_result, from_json_type, reason_and_path
 from .options import Duration
-from .replay import Replay, error_text, read_error
+from .replay import FunctionChanged, Replay, error_text, read_error
 
 T = TypeVar("T")
 Flow = Generator[QueueRequest[Any], Any, T]
@@ -52,6 +52,8 @@ class Function(Protocol):
     # What undoes the steps, in order; and whether that is being done.
     _compensations: list[Compensation]
     _is_undoing: bool
+    # Whether the job was cancelled before this run.
+    _was_cancelled: bool
 
 
 class CallEnd(msgspec.Struct, omit_defaults=True):
@@ -84,10 +86,9 @@ def begin_step(run: Function, name: str) -> Flow[StepResult | None]:
     """The recorded end of a step; None: it is to be done now."""
     kept = yield from replay(run)
     entry = kept.step(name)
-    if entry is None and kept.undo is not None and not run._is_undoing:
-        # An earlier run came here, failed, and has begun to undo.
+    if entry is None and _goes_back(run, kept):
         raise Suspended
-    if entry is None and run._job.record.steps >= STEPS_KEPT:
+    if entry is None and run._job.record.steps >= STEPS_KEPT and not run._is_undoing:
         raise Failed(
             f"step {name}: the job has {STEPS_KEPT:,} steps already; ctx.restart begins without them"
         )
@@ -117,6 +118,7 @@ def _record(
         took_ms=took_ms,
         before=before,
         number=number,
+        compensates=bool(run._compensations) and not run._is_undoing,
         held=run._job.record if run._job.brings_record else None,
     )
     try:
@@ -139,21 +141,39 @@ def begin_undo(run: Function, outcome: Any) -> Flow[Any]:
     """How a run ends that is to undo the steps, as its outcome ends the job; None: it does not."""
     job = run._job
     end_of_run, job.end_of_run = job.end_of_run, None
-    kept = yield from replay(run)
-    job.end_of_run = end_of_run
+    try:
+        kept = yield from replay(run)
+    finally:
+        job.end_of_run = end_of_run
     if kept.undo is not None:
         job.end_of_run = None
         error: Exception = Failed(str(read_error(kept.undo.result)))
         return Retry(0, counts=False, reason="cancelled") if job.record.cancel_requested else error
-    if isinstance(outcome, Suspension):
-        if not job.record.cancel_requested or outcome.kind == "restart":
+    if isinstance(outcome, FunctionChanged):
+        return None
+    if isinstance(outcome, Suspension) or _was_cancelled(run):
+        if not job.record.cancel_requested or (isinstance(outcome, Suspension) and outcome.kind == "restart"):
             return None
         outcome = Retry(0, counts=False, reason="cancelled")
-    if not isinstance(outcome, RAISED) or job.fate_of(outcome) not in ("failed", "cancelled"):
+    # How the job would end with its steps undone.
+    run._is_undoing = True
+    is_over = isinstance(outcome, RAISED) and job.fate_of(outcome) in ("failed", "cancelled")
+    run._is_undoing = False
+    if not is_over:
         return None
     job.end_of_run = None
     yield from _record(run, "undo", error_text(outcome), kind="undo")
     return outcome
+
+
+def _goes_back(run: Function, kept: Replay) -> bool:
+    """Whether the run undoes its steps from here: an earlier one failed here, or the job was cancelled."""
+    return not run._is_undoing and (kept.undo is not None or _was_cancelled(run))
+
+
+def _was_cancelled(run: Function) -> bool:
+    """Whether the job was cancelled before this run, which is for undoing its steps."""
+    return run._was_cancelled
 
 
 def version(run: Function, name: str) -> Flow[bool]:
@@ -244,7 +264,7 @@ def _wait(run: Function, wait: Suspension) -> Flow[StepResult]:
     assert wait.kind != "restart"
     kept = yield from replay(run)
     entry = kept.wait(wait.kind, wait.name)
-    if entry is None and kept.undo is not None:
+    if entry is None and _goes_back(run, kept):
         raise Suspended
     if entry is None:
         _suspend(run, wait)
@@ -256,7 +276,7 @@ def _suspend(run: Function, wait: Suspension, entry: StepResult | None = None) -
     steps = run._replay.take_unrecorded()
     if entry is not None:
         wait = Suspension(kind=wait.kind, name=wait.name, step=entry.number)
-    run._job._suspend(replace(wait, steps=steps, compensates=bool(run._compensations)))
+    run._job._suspend(replace(wait, steps=steps))
 
 
 def _is_past(run: Function, entry: StepResult) -> bool:

@@ -25,6 +25,10 @@ class StepFailed(Exception):
     """A step failed in an earlier run, with an exception whose class is not known any more."""
 
 
+class FunctionChanged(Failed):
+    """A function waits for something else than it did in an earlier run; it can be put back."""
+
+
 class Replay:
     """The entries of a job, as far as this run has come to them."""
 
@@ -36,6 +40,8 @@ class Replay:
         self.undo: StepResult | None = None
         # The numbers of the entries that this run has not come to.
         self._left: set[int] = set()
+        # The last one that it has come to.
+        self._last = 0
         # Entries of this run that are recorded together with the next one.
         self._unrecorded: list[NewStep] = []
         for entry in found:
@@ -62,8 +68,12 @@ class Replay:
         if not entries:
             return None
         entry = entries[0] if entries[0].kind == "step" else entries.popleft()
-        self._left.discard(entry.number)
+        self._visit(entry)
         return entry
+
+    def _visit(self, entry: StepResult) -> None:
+        self._left.discard(entry.number)
+        self._last = max(self._last, entry.number)
 
     def kept(self, name: str, result: str) -> None:
         """This run has recorded the result of a step."""
@@ -78,7 +88,7 @@ class Replay:
         """Whether no earlier run went on from here without this version."""
         known = self._versions.get(name)
         if known is None:
-            known = self._versions[name] = not self._left
+            known = self._versions[name] = not any(number > self._last for number in self._left)
             if known:
                 self._unrecorded.append(NewStep(kind="version", name=name))
         return known
@@ -88,10 +98,10 @@ class Replay:
         if not self._waits:
             return None
         entry = self._waits.popleft()
-        self._left.discard(entry.number)
+        self._visit(entry)
         if (entry.kind, entry.name) != (kind, name):
             was, now = _described(entry.kind, entry.name), _described(kind, name)
-            raise Failed(
+            raise FunctionChanged(
                 f"step {entry.number} was {was}, is now {now}: the function has changed since the job was "
                 "suspended; put it back and requeue the job, or let ctx.version tell old jobs from new ones"
             )

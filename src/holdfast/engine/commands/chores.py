@@ -94,7 +94,8 @@ def go_on(batch: Batch) -> bool:
         if kind == "release":
             parent = batch.find(int(subject))
             # Also if it has expired meanwhile. But one that was requeued queues them with its next finish.
-            if parent is not None and parent.place in (Place.PAUSED, Place.DONE):
+            is_over = parent is not None and parent.place in (Place.PAUSED, Place.DONE)
+            if parent is not None and (is_over or (parent.waits_for and parent.place != Place.RUNNING)):
                 release(batch, parent, after=chore.after_id)
             else:
                 note(batch, name, None)

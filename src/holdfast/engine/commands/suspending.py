@@ -32,7 +32,11 @@ def suspended(batch: Batch, job: Job, command: c.Answer) -> Job:
     if job.again_at or how.kind == "restart":
         # Its data was changed during this run: it begins again, and has no use for what this run waits for.
         return rules.restart(job, now_ms=batch.now_ms)
-    job = replace(notes.add_steps(batch, job, how.steps), compensates=how.compensates)
+    job = replace(job, compensates=command.compensates)
+    if job.cancel_requested and not job.children.pending:
+        # It ends, or runs once more to undo what it has done: whatever it would have waited for.
+        return rules.cancelled_run(notes.add_steps(batch, job, how.steps), now_ms=batch.now_ms)
+    job = notes.add_steps(batch, job, how.steps)
     job, entry = _find_wait(batch, job, how) if how.step else _new_wait(batch, job, command, how)
     wait = Wait(kind=how.kind, step=entry.number, since=entry.at, name=entry.name, calls=len(entry.jobs))
     if entry.ended or (how.kind == "call" and not job.children.pending):
@@ -46,6 +50,12 @@ def _find_wait(batch: Batch, job: Job, how: c.Suspension) -> tuple[Job, StepResu
     if entry is None or entry.kind != how.kind:
         found = f"step {how.step}, {entry.kind}" if entry else f"step {how.step}, of {job.steps}"
         raise Refused("suspend", job.id, found=found, needed=f"a step that is {how.kind}")
+    if entry.kind == "signal" and not entry.ended:
+        # One that came while nothing waited, because the job had been requeued.
+        job, data = notes.take_signal(batch, job, entry.name)
+        if data is not None:
+            entry = replace(entry, result=data, ended=batch.now_ms)
+            job = notes.put_step(batch, job, entry)
     return job, entry
 
 
@@ -81,6 +91,7 @@ def step(batch: Batch, job: Job, command: c.Step) -> Job:
     if job.again_at:
         # The data was changed during this run: the next run does all steps again.
         return job
+    job = replace(job, compensates=job.compensates or command.compensates)
     if not command.number:
         new = c.NewStep(kind=command.kind, name=command.name, result=command.result, took_ms=command.took_ms)
         last = notes.find_step(batch, job, job.steps) if command.before else None
@@ -96,7 +107,8 @@ def step(batch: Batch, job: Job, command: c.Step) -> Job:
         return job
     job = notes.put_step(batch, job, replace(entry, result=command.result, ended=batch.now_ms))
     job = replace(job, open_call=0)
-    return chores.sweep(batch, job, goes=True) if job.children.kept else job
+    # The called jobs have an earlier claim than those that this run calls next.
+    return chores.sweep(batch, job, goes=False) if job.children.kept else job
 
 
 def cut_from(batch: Batch, job: Job, wanted: str) -> Job:

@@ -73,10 +73,10 @@ def _suspend(batch: Batch, command: c.Answer) -> JobRef:
         batch.drop()
         failed = replace(command, code=Code.FAILED, error=str(error), suspend=None, data=None)
         return answer(batch, failed)
-    if command.data is None:
-        batch.put(after)
-    else:
-        put(batch, job, after, command.data)
+    if after.children.kept and not after.open_call:
+        after = chores.sweep(batch, after, goes=after.place is Place.DONE)
+    # Data that replaced its own during this run stay.
+    put(batch, job, after, None if job.again_at else command.data)
     if after.children.pending and after.place is not Place.DONE:
         chores.release(batch, after)
     return JobRef(job.id)
