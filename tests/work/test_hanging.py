@@ -124,9 +124,10 @@ def _block():
 
 
 def _blocked(caplog):
-    """What was logged of a blocked loop: once, with the stack."""
-    (record,) = [one for one in caplog.records if "blocks the event loop" in one.message]
-    assert record.stack_info.splitlines()[-1].endswith("in _block")
+    """What was logged of the handler that blocked the loop: once, with the stack."""
+    found = [one for one in caplog.records if "blocks the event loop" in one.message]
+    # A busy machine may block it elsewhere.
+    (record,) = [one for one in found if one.stack_info.splitlines()[-1].endswith("in _block")]
     return record.message
 
 
