@@ -83,6 +83,13 @@ def family() -> int:
 
 
 @queue.task()
+def nap(ctx: holdfast.Context) -> str:
+    """Two runs."""
+    ctx.sleep("1 day")
+    return "rested"
+
+
+@queue.task()
 def whose(tenant: str) -> None:
     """Write down whose job has started."""
     _note(tenant)
