@@ -205,3 +205,20 @@ def test_a_job_with_all_its_steps_can_undo_them(queue: Queue, monkeypatch: pytes
 
     assert did == [0, 1, 2, -2, -1, 0]
     assert "the job has 3 steps already" in job.get().reason
+
+
+def test_a_result_that_cannot_be_written_undoes_the_steps(queue: Queue) -> None:
+    """It fails the job."""
+    did: list[str] = []
+
+    @queue.task
+    def order(ctx: Context) -> object:
+        ctx.step("book", did.append, "book")
+        ctx.compensate("book", did.append, "-book")
+        return object()
+
+    job = order.add()
+    run_all(queue)
+
+    assert did == ["book", "-book"]
+    assert "result" in job.get().reason

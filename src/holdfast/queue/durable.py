@@ -151,6 +151,7 @@ def begin_undo(run: Function, outcome: Any) -> Flow[Any]:
         return Retry(0, counts=False, reason="cancelled") if job.record.cancel_requested else error
     if isinstance(outcome, FunctionChanged):
         return None
+    outcome = _checked(outcome)
     if isinstance(outcome, Suspension) or _was_cancelled(run):
         if not job.record.cancel_requested or (isinstance(outcome, Suspension) and outcome.kind == "restart"):
             return None
@@ -163,6 +164,16 @@ def begin_undo(run: Function, outcome: Any) -> Flow[Any]:
         return None
     job.end_of_run = None
     yield from _record(run, "undo", error_text(outcome), kind="undo")
+    return outcome
+
+
+def _checked(outcome: Any) -> Any:
+    """The outcome of a run; a result that cannot be written fails the job."""
+    if outcome is not None and not isinstance(outcome, (Suspension, *RAISED)):
+        try:
+            encode_result("result", outcome)
+        except BadInput as error:
+            return Failed(str(error))
     return outcome
 
 
