@@ -7,6 +7,7 @@ from msgspec.structs import replace
 
 from ...core import bounds, notes
 from ...core.commands import NewStep
+from ...core.errors import NotFound
 from ...core.job import Job
 from ...core.kinds import JOB_LOG, SIGNALS, STEPS, name_of
 from ...core.notes import JobLog, StepResult
@@ -56,7 +57,10 @@ def take_signal(batch: WorkingSet, job: Job, name: str) -> tuple[Job, str | None
     if box is None:
         return job, None
     key = signal_name(job, name, box.first)
-    data = batch.rows_of(SIGNALS, [key])[key]
+    data = batch.rows_of(SIGNALS, [key]).get(key)
+    if data is None:
+        # The record that the holder has sent is out of date.
+        raise NotFound(f"signal {name} of job", job.id)
     batch.rows[SIGNALS, key] = None
     return notes.unmailed(job, box, len(data)), data.decode()
 
