@@ -11,7 +11,7 @@ import pytest
 from holdfast.core import bounds
 from holdfast.core import commands as c
 from holdfast.core.checks import check_command
-from holdfast.core.errors import BadInput, LeaseLost, NotFound, Refused, Timeout, TooLarge
+from holdfast.core.errors import BadInput, NotFound, Refused, Timeout, TooLarge
 from holdfast.core.job import Code, State
 from holdfast.queue.answers import Failed, Suspended
 from holdfast.queue.context import AsyncContext, Context
@@ -477,25 +477,6 @@ def test_a_step_beyond_the_limit_is_not_even_called(queue: Queue, monkeypatch: p
 
     assert calls == [0, 1, 2, 3, 4]
     assert "the job has 5 steps already; ctx.restart begins without them" in job.get().reason
-
-
-def test_a_wait_that_comes_after_the_end_of_its_job_is_refused(queue: Queue) -> None:
-    """With the record of its run, which still has a signal."""
-
-    @queue.task
-    def wait(ctx: Context) -> None:
-        ctx.wait_for("go")
-
-    added = wait.add()
-    queue.signal(added, "go")
-    job = take(queue)
-    held = job.record
-    job.done()
-
-    late = c.Suspension(kind="signal", name="go")
-    with pytest.raises(LeaseLost):
-        ask(queue, c.Answer(hold=hold_of(job), held=held, code=Code.SUSPEND, suspend=late))
-    assert queue.get(added).state == State.FINISHED
 
 
 def test_a_report_under_a_claim_that_is_over_changes_nothing(queue: Queue) -> None:

@@ -4,13 +4,16 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
-from holdfast.core.errors import ChildFailed
-from holdfast.core.job import Place, State
+import pytest
+
+from holdfast.core import commands as c
+from holdfast.core.errors import ChildFailed, LeaseLost
+from holdfast.core.job import Code, Place, State
 from holdfast.queue.context import AsyncContext, Context
 from holdfast.queue.queue import Queue
 from holdfast.testing.clock import MovedClock
 
-from .tools import DAY_MS, MINUTE_MS, complaints, nothing, see, take
+from .tools import DAY_MS, MINUTE_MS, ask, complaints, hold_of, nothing, see, take
 
 
 @dataclass
@@ -183,3 +186,22 @@ def test_called_jobs_are_added_once_and_their_failures_told(queue: Queue, clock:
     assert found[0] == [0.0, odd.format(failed[0], 1), 1.0, odd.format(failed[1], 3)]
     assert found[1] == ["gave up after 1 attempt: ValueError: 7 is odd", "half"]
     assert queue.counts()["half"] == {"FINISHED": 2, "FAILED": 3}
+
+
+def test_a_wait_that_comes_after_the_end_of_its_job_is_refused(queue: Queue) -> None:
+    """With the record of its run, which still has a signal."""
+
+    @queue.task
+    def wait(ctx: Context) -> None:
+        ctx.wait_for("go")
+
+    added = wait.add()
+    queue.signal(added, "go")
+    job = take(queue)
+    held = job.record
+    job.done()
+
+    late = c.Suspension(kind="signal", name="go")
+    with pytest.raises(LeaseLost):
+        ask(queue, c.Answer(hold=hold_of(job), held=held, code=Code.SUSPEND, suspend=late))
+    assert queue.get(added).state == State.FINISHED
