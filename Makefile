@@ -17,7 +17,7 @@ export PYTHONPYCACHEPREFIX := $(CURDIR)/.cache/pycache
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run demo screenshots test check size fix proto bench cpu compare proof versions kept
+.PHONY: help setup run demo screenshots docs test check size fix proto bench cpu compare proof versions kept
 
 help: ## show this text
 	@echo "Holdfast, a durable job queue for Python."
@@ -38,6 +38,9 @@ demo: setup ## the full thing until Ctrl-C: server, dashboard, worker and jobs: 
 
 screenshots: setup ## take the pictures of docs/dashboard.md again, of a demo that runs
 	@$(BIN)/python tools/screenshots.py
+
+docs: setup ## build the documentation site in .cache/site; ARGS=serve shows it while you write
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs $(or $(ARGS),build)
 
 test: check ## check, then all tests but the long ones
 	@# Each process imports and collects everything: more than one per processor, for waits, but not many.
