@@ -10,10 +10,8 @@ import pytest
 
 import holdfast
 from holdfast.core import commands as c
-from holdfast.core import ids
 from holdfast.core.errors import Moved
-from holdfast.core.kinds import CHORE, FLOOR, NUMBER, SCHEDULE, UNIQUE, WORKER, name_of
-from holdfast.core.unique import Unique, UniqueKey, read_unique
+from holdfast.core.kinds import CHORE, FLOOR, NUMBER, SCHEDULE, WORKER, name_of
 from holdfast.core.worker import Worker
 from holdfast.engine.commands.chores import Chore
 from holdfast.engine.commands.schedules import read_kept
@@ -86,13 +84,8 @@ def _numbers(store: AnyStore) -> dict[str, int]:
 
 @pairs((4, 2), (4, 1))
 def test_what_several_shards_say_of_one_thing_is_one(two, opened):
-    """Of a key the one that holds it, of a floor the later, of a worker what was said last."""
-    queue = opened(make_queue(two.open_source))
-    held = queue.add("work", unique="k", domain="d")
+    """Of a floor the later, of a worker what was said last."""
     source = opened(two.open_source())
-    home = ids.unpack(held.id).slot % 4
-    key = UniqueKey("", "work", b"d", b"real:k")
-    run_out = Unique(**key._asdict(), job_id=held.id + 1, until_ms=1)
     for at, shard in enumerate(source.shards):
         worker = Worker(name="w", host="h", pid=1, started_at=1, said_at=(at + 2) % 4)
         values = {FLOOR: str(100 + (at + 1) % 4).encode(), WORKER: msgspec.json.encode(worker)}
@@ -103,9 +96,6 @@ def test_what_several_shards_say_of_one_thing_is_one(two, opened):
             (WORKER, "w"): values[WORKER],
             (CHORE, name_of("domains", "")): chore,
         }
-        if at != home:
-            written[UNIQUE, key.name] = msgspec.json.encode(run_out)
-
         shard.run(lambda _txn, rows=written: (Changes(rows=rows), None))
     target = opened(two.open_target())
 
@@ -115,8 +105,6 @@ def test_what_several_shards_say_of_one_thing_is_one(two, opened):
     assert msgspec.json.decode(records(target, WORKER)["w"], type=Worker).said_at == 3
     (chore,) = {*records(target, CHORE).values()}
     assert msgspec.json.decode(chore, type=Chore).after == b"0"
-    found = target.read(lambda txn: txn.rows(UNIQUE, [key.name]))[key.name]
-    assert read_unique(found).job_id == held.id
 
 
 @pairs((1, 4))

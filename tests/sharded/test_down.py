@@ -84,6 +84,18 @@ def test_what_belongs_nowhere_is_added_elsewhere(queue, rack):
     assert {of(queue.add("work")) for _ in range(SHARDS)} == set(range(SHARDS))
 
 
+def test_a_key_is_looked_up_in_its_shard_alone(queue, rack):
+    """One that is free too, while others are down; that of the shard that is down may be held."""
+    held, free, away = (domain_in(shard) for shard in (0, 1, DOWN))
+    job = queue.add("work", unique="k", domain=held)
+    rack.pulled.add(DOWN)
+
+    assert queue.find("work", unique="k", domain=held) == job
+    assert queue.find("work", unique="k", domain=free) is None
+    with pytest.raises(holdfast.Unavailable, match=f"shard {DOWN}"):
+        queue.find("work", unique="k", domain=away)
+
+
 def test_a_unique_job_of_the_port_is_added_where_its_name_is(queue, rack):
     """Also while others of its name could be in the shard that is down."""
     name = next(f"n{n}" for n in range(99) if of(slot_for(c.NewJob(task=f"n{n}", strict=True))) == 0)

@@ -5,11 +5,13 @@ from functools import partial
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from holdfast.core import ids, rank
+from holdfast.core.commands import NewJob
 from holdfast.core.job import Place
 from holdfast.core.kinds import DOMAIN, LOG_ITEMS, LOG_KEYS, SHARD, UNIQUE, log_table, name_of
-from holdfast.core.slots import shard_of, slot_of_record
+from holdfast.core.slots import shard_of, slot_for, slot_of_record
 from holdfast.core.unique import Unique, UniqueKey
 from holdfast.store.contract import Changes, JobFilter, WaitingQuery
 from holdfast.store.memory.store import MemoryStore
@@ -18,7 +20,6 @@ from holdfast.testing.stores.making import NOW_MS, a_job, ended, new_jobs, tally
 from tests.sharded.conftest import SHARDS
 
 LOG = name_of("a", "log")
-KEYS = [UniqueKey("", "t", None, b"real:%d" % n) for n in range(12)]
 
 
 def _same(store):
@@ -140,17 +141,19 @@ def test_what_is_due_is_found_in_every_shard(both):
 
 
 def test_unique_keys_are_found_with_their_jobs(both):
-    """In any shard; of several holders the one that holds it."""
-    for n, key in enumerate(KEYS):
-        job_id = ids.pack(500 + n, 2, n * 5 % 64)
-        raw = msgspec.json.encode(Unique(tenant="", task="t", key=key.key, job_id=job_id))
-        both.put(UNIQUE, key.name, raw, slot=job_id % 64)
+    """In the shard of the parent, of the domain, however long, or of the key; in no other."""
+    scopes = [None, b"d", b"d" * 65, *(ids.pack(9, 2, slot) for slot in range(4))]
+    keys = [UniqueKey("", "t", scope, b"real:%d" % n) for n in range(12) for scope in scopes]
+    for n, key in enumerate(keys):
+        new = NewJob(task="t", unique=key.key.removeprefix(b"real:"))
+        is_child = isinstance(key.scope, int)
+        new = replace(new, **{"parent_id" if is_child else "domain": key.scope or (0 if is_child else None)})
+        slot = slot_for(new) or 0
+        raw = msgspec.json.encode(Unique(**key._asdict(), job_id=ids.pack(500 + n, 2, slot)))
+        both.put(UNIQUE, key.name, raw, slot=slot)
     missing = UniqueKey("", "t", None, b"real:never added")
 
-    found = both.same(lambda txn: txn.rows(UNIQUE, [key.name for key in (*KEYS, missing)]))
+    found = both.same(lambda txn: txn.rows(UNIQUE, [key.name for key in (*keys, missing)]))
 
-    assert len(found) == len(KEYS)
-    both.same(lambda txn: txn.scan(UNIQUE, limit=5))
-    late = msgspec.json.encode(Unique(tenant="", task="t", key=KEYS[0].key, job_id=1, until_ms=5))
-    both.sharded.shards[1].run(lambda _txn: (Changes(rows={(UNIQUE, KEYS[0].name): late}), None))
+    assert len(found) == len(keys)
     both.same(lambda txn: txn.scan(UNIQUE, limit=5))

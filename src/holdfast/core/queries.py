@@ -145,7 +145,8 @@ class Explain(Query, frozen=True, kw_only=True):
 class LoadJobs(Query, frozen=True, kw_only=True):
     """Replies the live jobs among these, and their parents; with `data` also their data.
 
-    `holder_of`: and the job that holds the unique key of this new job.
+    `holder_of`: and the job that holds the unique key of this new job; at the job-command port (`strict`)
+    otherwise one that has its name.
     """
 
     job_ids: tuple[int, ...]

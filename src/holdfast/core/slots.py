@@ -3,6 +3,7 @@
 There are 64 slots, and shard = slot mod N. A store that is not sharded has all of them.
 """
 
+from binascii import a2b_base64
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -134,6 +135,18 @@ def _number(name: str) -> int:
     return int(name) % ids.SLOTS
 
 
+def _of_key(tenant: str, task: str, scope: int | str | None, key: str, *hashed: int) -> int:
+    """The slot of a unique key by the parts of its name: that of its job."""
+    if hashed:
+        return hashed[0]
+    if isinstance(scope, int):
+        return slot_in(scope)
+    if scope is not None:
+        return ids.slot_of(tenant, a2b_base64(scope))
+    # Without the mark of real or mocked jobs.
+    return ids.slot_of(tenant, task, a2b_base64(key).partition(b":")[2])
+
+
 def _by(read: Any, find: Callable[..., int]) -> Callable[[str], int]:
     def slot(name: str) -> int:
         try:
@@ -166,5 +179,6 @@ _RECORDS: dict[str, Callable[[str], int | None]] = {
     k.CHORE: _chore,
     k.PROGRESS: _by(tuple[str, str], lambda tenant, _: slot_of_indexed(tenant)),
     k.LOG: _by(tuple[str, str], lambda tenant, _: slot_of_indexed(tenant)),
+    k.UNIQUE: _by(tuple[Any, ...], _of_key),
     k.WORKER: slot_of_worker,
 }

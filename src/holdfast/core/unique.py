@@ -12,11 +12,12 @@ from msgspec.structs import replace
 
 from .commands import NewJob
 from .errors import BadInput
+from .ids import slot_of
 from .job import Body, Job, Place, Record, State
 from .kinds import name_of
 from .rules import FRESH, expiring, queued, repeat_text, update, waits_for_signal
 
-# Longer domains are in row keys by their hash: an index of PostgreSQL has at most 2,700 bytes.
+# Longer domains are in row keys by their hash and slot: an index of PostgreSQL has at most 2,700 bytes.
 DOMAIN_IN_FULL = 64
 
 
@@ -30,12 +31,13 @@ class UniqueKey(NamedTuple):
 
     @property
     def name(self) -> str:
-        """The key of its row."""
+        """The key of its row, which tells its slot (`core.slots`)."""
         scope = self.scope
         if isinstance(scope, bytes) and len(scope) > DOMAIN_IN_FULL:
             from hashlib import blake2b
 
-            scope = b"hash:" + blake2b(scope, digest_size=16).digest()
+            digest = blake2b(scope, digest_size=16).digest()
+            return name_of(self.tenant, self.task, digest, self.key, slot_of(self.tenant, scope))
         return name_of(self.tenant, self.task, scope, self.key)
 
 
@@ -56,16 +58,6 @@ class Unique(Record, frozen=True, kw_only=True):
 
 
 read_unique = msgspec.json.Decoder(Unique).decode
-
-
-def held_until(raw: bytes) -> tuple[bool, int, int]:
-    """The sort key by which the true holder of a key is the greatest of those found in several shards.
-
-    That is the job that holds it without an end, or else the longest: the others have expired, but were not
-    yet deleted.
-    """
-    holder = read_unique(raw)
-    return not holder.until_ms, holder.until_ms, holder.job_id
 
 
 def key_of(job: Job | NewJob) -> UniqueKey | None:

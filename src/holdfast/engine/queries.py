@@ -151,7 +151,10 @@ def _load_jobs(txn: ReadTxn, query: q.LoadJobs) -> q.Loaded:
     jobs, holder_id = txn.load(query.job_ids), 0
     if query.holder_of is not None and (key := unique.key_of(query.holder_of)) is not None:
         holder, new = find_holders(txn, [key]).get(key), query.holder_of
-        holder_id = holder.job_id if holder else txn.named(new.tenant, new.task, mock=new.mock) or 0
+        if holder is not None:
+            holder_id = holder.job_id
+        elif new.strict:
+            holder_id = txn.named(new.tenant, new.task, mock=new.mock) or 0
         jobs = jobs | txn.load([holder_id]) if holder_id else jobs
     if query.tenant is not None:
         jobs = {id: job for id, job in jobs.items() if job.tenant == query.tenant}

@@ -289,9 +289,8 @@ def find(task: Any, unique: Key, domain: Key | None, *, tenant: str) -> QueueReq
     check_new(new)
 
     def read(found: q.Loaded) -> int:
-        # Without one, the port's query finds any job of that name.
-        job = found.jobs.get(found.holder_id)
-        return job.id if job is not None and (job.unique, job.domain) == (new.unique, new.domain) else 0
+        # One that has ended may hold it still.
+        return found.holder_id if found.holder_id in found.jobs else 0
 
     return QueueRequest(q.LoadJobs(job_ids=(), holder_of=new), read)
 

@@ -33,7 +33,7 @@ from ...core.kinds import (
 )
 from ...core.limits import Domain
 from ...core.slots import shard_of, slot_of_record, slot_of_schedule, slot_of_table
-from ...core.unique import held_until, read_unique
+from ...core.unique import read_unique
 from ...core.worker import Worker
 from ...store.contract import Changes, ReadTxn, Txn
 from ..commands.chores import Chore
@@ -62,7 +62,6 @@ _HOLDS: dict[str, Callable[[bytes], Any]] = {
     CHORE: _undone,
     FLOOR: int,
     SYSID: lambda raw: msgspec.json.decode(raw, type=Sysid).ids_until_ms,
-    UNIQUE: held_until,
     WORKER: lambda raw: msgspec.json.decode(raw, type=Worker).said_at,
 }
 
@@ -114,7 +113,10 @@ class Rows(CopiedPart[str, Row]):
     def at(self, row: Row, of: int) -> Iterable[int]:
         key, raw = row
         if self._table == UNIQUE:
-            return (shard_of(read_unique(raw).job_id, of),)
+            # One that outlives its job is where it is looked up.
+            holder = read_unique(raw)
+            slot = slot_of_record(UNIQUE, key) if holder.until_ms else None
+            return (shard_of(holder.job_id if slot is None else slot, of),)
         if self._table == SCHEDULE:
             return (_shard_of_schedule(raw, of),)
         if self._table == TASK and of > 1:

@@ -15,7 +15,6 @@ from ...core.errors import StoreError
 from ...core.job import Body, Job, Place
 from ...core.limits import DomainCounts, DomainKey
 from ...core.slots import shard_of, slot_of_record, slot_of_table
-from ...core.unique import held_until
 from ..contract import (
     CountKey,
     JobFilter,
@@ -40,11 +39,10 @@ LENIENT = {
     kinds.PATTERNS,
     kinds.SETTING,
     kinds.TASK,
-    kinds.UNIQUE,
     kinds.WORKER,
 }
-# Tables whose rows may be in any shard, by their key: in that of a job, or (a worker) in one that was up.
-ANYWHERE = {kinds.SCHEDULE, kinds.UNIQUE, kinds.WORKER}
+# Tables whose rows may be in any shard, by their key: that of their jobs, or (a worker) one that was up.
+ANYWHERE = {kinds.SCHEDULE, kinds.WORKER}
 
 
 class ShardsWanted(Exception):
@@ -203,7 +201,7 @@ class ShardedReads(ReadTxn):
         if keys is None or table in ANYWHERE:
             views = self._there() if table in LENIENT else self._all()
             found = sorted(item for view in views for item in view.rows(table, keys).items())
-            return dict(_chosen(table, list(rows)) for _, rows in groupby(found, key=_key))
+            return dict(next(rows) for _, rows in groupby(found, key=_key))
         kept: dict[str, bytes] = {}
         for slot, those in grouped(keys, lambda key: slot_of_record(table, key)).items():
             view = self._there()[0] if slot is None else self._of(slot)
@@ -230,7 +228,7 @@ class ShardedReads(ReadTxn):
             return [row for page in pages for row in page][: max(limit, 0)]
         # A row that every shard has is returned once.
         same = groupby(merge(*pages, key=_key), key=_key)
-        return [_chosen(table, list(rows)) for _, rows in islice(same, max(limit, 0))]
+        return [next(rows) for _, rows in islice(same, max(limit, 0))]
 
     def tables(self) -> list[str]:
         return sorted({table for view in self._all() for table in view.tables()})
@@ -256,11 +254,6 @@ def grouped(items: Iterable[T], find: Callable[[T], V]) -> dict[V, list[T]]:
 
 def _key(row: Row) -> str:
     return row[0]
-
-
-def _chosen(table: str, rows: list[Row]) -> Row:
-    """The row to return of those that several shards have for one key."""
-    return max(rows, key=lambda row: held_until(row[1])) if table == kinds.UNIQUE else rows[0]
 
 
 def _joined(parts: Iterable[dict[Any, Any]]) -> dict[Any, Any]:
