@@ -17,7 +17,7 @@ export PYTHONPYCACHEPREFIX := $(CURDIR)/.cache/pycache
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run demo screenshots docs test check size fix proto bench cpu compare proof versions kept
+.PHONY: help setup run demo screenshots docs test check size fix proto bench cpu compare proof versions pythons kept
 
 help: ## show this text
 	@echo "Holdfast, a durable job queue for Python."
@@ -84,3 +84,6 @@ kept: setup ## keep a store of today's layout for the tests of later versions, a
 
 versions: setup ## the suites of the stores on other versions of PostgreSQL and Redis, and on Valkey
 	tools/versions.sh $(ARGS)
+
+pythons: setup ## the tests on every Python from 3.11 on that this machine has
+	tools/pythons.sh $(ARGS)

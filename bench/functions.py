@@ -29,7 +29,7 @@ import run
 import servers
 
 PEERS = {
-    "holdfast": {"module": "holdfast", "requires": ["holdfast[all]"], "from": "BENCH_HOLDFAST"},
+    "holdfast": {"module": "holdfast", "requires": ["holdfast-queue[all]"], "from": "BENCH_HOLDFAST"},
     "dbos": {"module": "dbos", "requires": ["dbos", "psycopg[binary]"]},
 }
 ONE_BY_ONE, AT_ONCE, WOKEN = 300, 1_280, 20

@@ -1,5 +1,5 @@
 #!/bin/sh
-# A producer and a worker in plain curl. Needs holdfast[server] and curl; PORT is where the server listens.
+# A producer and a worker in plain curl. Needs holdfast-queue[server] and curl; PORT is where the server listens.
 set -eu
 PORT=${PORT:-8080}
 folder=$(mktemp -d)

@@ -12,7 +12,7 @@ import sys
 from harness import PG, REDIS, TMP, VARIANT, chunks, tick
 
 PEER = {
-    "requires": ["holdfast[all]"],
+    "requires": ["holdfast-queue[all]"],
     "from": "BENCH_HOLDFAST",  # not published: the folder of its source
     "settings": "holdfast worker, nothing else said (one executor with one thread, archive on), "
     "bulk: add_many of 1000",

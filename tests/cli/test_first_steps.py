@@ -58,7 +58,7 @@ def test_a_missing_extra_is_told_with_the_line_that_installs_it(shell, command, 
 
     said = shell.refused(command, code=5)
 
-    assert said.startswith(f"holdfast: holdfast {command} needs apsw: pip install '.[server]'")
+    assert said.startswith(f"holdfast: holdfast {command} needs apsw: pip install 'holdfast-queue[server]'")
 
 
 def test_a_group_of_commands_alone_shows_its_help(shell):

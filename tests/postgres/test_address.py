@@ -239,4 +239,4 @@ except holdfast.StoreError as error:
         [sys.executable, "-c", code], capture_output=True, text=True, env={"PYTHONPATH": str(SRC)}
     )
 
-    assert "pip install '.[postgres]'" in done.stdout, done.stderr
+    assert "pip install 'holdfast-queue[postgres]'" in done.stdout, done.stderr

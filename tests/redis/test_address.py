@@ -264,7 +264,7 @@ def test_without_the_library_the_line_that_installs_it_is_told():
     command = [sys.executable, "-c", code]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, env={"PYTHONPATH": str(SRC)})
 
-    assert "pip install '.[redis]'" in done.stderr
+    assert "pip install 'holdfast-queue[redis]'" in done.stderr
 
 
 def test_a_store_is_reached_by_tls(tmp_path):

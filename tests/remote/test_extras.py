@@ -22,7 +22,7 @@ sys.modules["grpc"] = None
 try:
     holdfast.connect("grpc://localhost")
 except holdfast.StoreError as error:
-    assert "pip install '.[grpc]'" in str(error), error
+    assert "pip install 'holdfast-queue[grpc]'" in str(error), error
 else:
     raise AssertionError
 """

@@ -310,9 +310,7 @@ def _remote(url: str) -> ConnectionMaker:
     except ImportError as error:
         if (error.name or "").partition(".")[0] not in ("grpc", "google"):
             raise
-        raise StoreError(
-            "grpc:// needs grpcio and protobuf: pip install '.[grpc]' in the folder of Holdfast"
-        ) from None
+        raise StoreError("grpc:// needs grpcio and protobuf: pip install 'holdfast-queue[grpc]'") from None
     return RemoteMaker(url)
 
 
@@ -323,9 +321,7 @@ def _postgres(url: str, options: dict[str, Any]) -> Callable[[], Store]:
     except ImportError as error:
         if (error.name or "").partition(".")[0] not in ("psycopg", "psycopg_binary", "psycopg_c"):
             raise
-        raise StoreError(
-            "PostgreSQL needs psycopg: pip install '.[postgres]' in the folder of Holdfast"
-        ) from None
+        raise StoreError("PostgreSQL needs psycopg: pip install 'holdfast-queue[postgres]'") from None
     # Errors of the address are raised now.
     parse(url)
     return lambda: PostgresStore(url, **options)
@@ -338,7 +334,7 @@ def _redis(url: str, options: dict[str, Any]) -> Callable[[], AnyStore]:
     except ImportError as error:
         if error.name != "hiredis":
             raise
-        raise StoreError("Redis needs hiredis: pip install '.[redis]' in the folder of Holdfast") from None
+        raise StoreError("Redis needs hiredis: pip install 'holdfast-queue[redis]'") from None
     # Errors of the address are raised now.
     address = parse(url)
     if address.shards == 1:

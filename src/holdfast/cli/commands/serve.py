@@ -156,7 +156,7 @@ def _lacks(error: ImportError) -> Exception:
     ):
         return error
     command = click.get_current_context().command_path
-    return StoreError(f"{command} needs {library}: pip install '.[server]' in the folder of Holdfast")
+    return StoreError(f"{command} needs {library}: pip install 'holdfast-queue[server]'")
 
 
 def _options(session: Session, said: dict[str, Any]) -> "Options":

@@ -1,8 +1,8 @@
 """The frame of every page: navigation, theme, and the headers that keep a browser to the page's own files."""
 
+import sys
 from functools import cache
 from hashlib import sha256
-from importlib.metadata import version
 from pathlib import Path
 
 from starlette.responses import Response
@@ -49,11 +49,6 @@ def asset(name: str) -> tuple[bytes, str]:
     """A file of the page, and a mark of its content, by which browsers keep it."""
     raw = (STATIC / name).read_bytes()
     return raw, sha256(raw).hexdigest()[:12]
-
-
-@cache
-def _version() -> str:
-    return version("holdfast")
 
 
 def asset_url(base: str, name: str) -> str:
@@ -137,7 +132,7 @@ def _footer(view: View) -> Markup:
         out = form(view, "/sign-out", el("button", "Sign out", class_="link"))
     return el(
         "footer",
-        el("span", f"Holdfast {_version()}"),
+        el("span", f"Holdfast {sys.modules['holdfast'].__version__}"),
         el("span", view.store, class_="mono") if view.store else None,
         el("span", f"{who} · {tenants.name_of(view.tenant)}"),
         out,
