@@ -7,7 +7,7 @@ python functions.py --rounds 1 --scale 0.1
 Each round, in a process and an empty store of its own:
 
     one by one    functions of three steps, each awaited before the next is started
-    64 at once    the same, 64 of them running at any time
+    64 at once    the same by 64 callers at once: coroutines here, threads in DBOS
     woken         how late functions go on that sleep for half a second, one after the other
 
 Rates are functions a second by the clock, and per second of processor time of the process (without the
@@ -23,6 +23,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import run
@@ -79,6 +80,8 @@ def measure_holdfast(url, scale):
 
 
 async def measure_many(url, scale):
+    import asyncio
+
     import holdfast
     from holdfast.work.worker import working
 
@@ -99,12 +102,14 @@ async def measure_many(url, scale):
     count = int(AT_ONCE * scale)
     async with working(queue, threads=TOGETHER):
         await (await three.add(0)).result(wait=60)
+        numbers = iter(range(count))
+
+        async def caller():
+            for number in numbers:
+                assert await (await three.add(number)).result(wait=60) == number + 3
+
         with Meter() as meter:
-            jobs = [await three.add(number) for number in range(TOGETHER)]
-            for number in range(count):
-                assert await jobs[number].result(wait=60) == number + 3
-                if number + TOGETHER < count:
-                    jobs.append(await three.add(number + TOGETHER))
+            await asyncio.gather(*[caller() for _ in range(TOGETHER)])
         late = [await (await nap.add()).result(wait=60) for _ in range(int(WOKEN * scale) or 1)]
     return {"at_once": meter.rates(count), "woken_ms": [1000 * seconds for seconds in late]}
 
@@ -137,12 +142,12 @@ def measure_dbos(url, scale):
     DBOS.launch()
     found = {"one": ordinary(one, int(ONE_BY_ONE * scale))}
     count = int(AT_ONCE * scale)
-    with Meter() as meter:
-        handles = [DBOS.start_workflow(three, number) for number in range(TOGETHER)]
-        for number in range(count):
-            assert handles[number].get_result() == number + 3
-            if number + TOGETHER < count:
-                handles.append(DBOS.start_workflow(three, number + TOGETHER))
+
+    def call(number):
+        assert DBOS.start_workflow(three, number).get_result() == number + 3
+
+    with Meter() as meter, ThreadPoolExecutor(TOGETHER) as callers:
+        list(callers.map(call, range(count)))
     found["at_once"] = meter.rates(count)
     found["woken_ms"] = [DBOS.start_workflow(nap).get_result() * 1000 for _ in range(int(WOKEN * scale) or 1)]
     DBOS.destroy()

@@ -9,6 +9,7 @@ from holdfast.engine.committer import MANY_ANSWERS, Committer
 from holdfast.engine.engine import Engine
 from holdfast.engine.group import MOST_WAITING
 from holdfast.engine.ticket import Ticket
+from holdfast.store.common.clock import monotonic_s
 from holdfast.store.contract import Capabilities
 from holdfast.store.memory.store import MemoryStore
 from tests.engine.test_group import Several
@@ -89,6 +90,36 @@ def test_few_answers_come_after_the_claim(store, line):
     assert not answers.answered
     store.goes_on.set()
     assert len(line.reply_of(answers)) == MANY_ANSWERS - 1
+
+
+def test_a_step_does_not_wait_for_a_claim(store, line):
+    answers = claim_and_answer(line, 1)
+    (job,) = answers.command.held
+    claim = begin_slow_claim(store, line)
+    step = Ticket(c.Step(hold=c.hold_of(job), held=job, name="one", result="1"))
+
+    line.submit(step)
+
+    assert line.reply_of(step).steps == 1
+    assert not claim.answered
+    store.goes_on.set()
+
+
+@pytest.mark.parametrize("kind", [Several, MemoryStore])
+def test_new_jobs_are_a_commit_of_their_own_where_commands_are_messages(kind):
+    """The claim that waited for them is one then: two plain ones are fewer messages than a batch."""
+    line = Committer(Engine(kind(), rng=lambda: 0.5))
+    line.ask(c.Add(jobs=(c.NewJob(task="other"),)))
+    line.submit(claim := Ticket(CLAIM, deadline_s=monotonic_s() + 60))
+    with pytest.MonkeyPatch.context() as patch:
+        sizes = []
+        execute = Engine.execute
+        patch.setattr(Engine, "execute", lambda *args: (sizes.append(len(args[1])), execute(*args))[1])
+        line.submit(Ticket(c.Add(jobs=(c.NewJob(task="work"),))))
+        assert len(line.reply_of(claim)) == 1
+
+    assert sizes[-2:] == ([1, 1] if kind is Several else [2])
+    line.close()
 
 
 def test_answers_with_other_commands_keep_their_order(store, line):

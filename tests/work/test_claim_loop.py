@@ -7,6 +7,7 @@ from collections import Counter
 import pytest
 
 from holdfast.core import commands as c
+from holdfast.core import queries as q
 from holdfast.core.errors import StoreFull, Unavailable
 from holdfast.core.handler import Handler, SetHandler
 from holdfast.engine.store_connection import StoreConnection
@@ -16,6 +17,7 @@ from holdfast.work.capacity import Capacity, TaskDurations
 from holdfast.work.claim_loop import ClaimLoop, ClaimScope
 from holdfast.work.scheduler import Fair, SchedulerSettings, make_scheduler
 from holdfast.work.supervisor.sources import chosen_tenants
+from tests.queue_suite.tools import until
 
 
 class RecordingConnection(StoreConnection):
@@ -164,6 +166,26 @@ def test_with_one_task_of_one_tenant_there_is_nothing_to_choose(connection):
 
     assert whose(work(connection, most=4, tasks=("t",), tenants=("",))) == [("", "t")] * 4
     assert all(not claim.picks for claim in connection.claims)
+
+
+def test_a_worker_that_got_all_that_came_lists_nothing_before_it_waits_again(connection):
+    asked = []
+    ask = connection.ask_async
+
+    def recorded(one, **fields):
+        asked.append(type(one))
+        return ask(one, **fields)
+
+    connection.ask_async = recorded
+
+    def bring():
+        for claims, jobs in ((1, 1), (2, 4)):
+            until(lambda claims=claims: asked.count(c.Claim) == claims)
+            add(connection, jobs)
+
+    work(connection, room=4, most=5, meanwhile=bring)
+
+    assert asked[:4] == [q.ListWaiting, c.Claim, c.Claim, q.ListWaiting]
 
 
 def test_only_the_tenants_and_tasks_that_are_asked_for_are_claimed(connection):

@@ -43,8 +43,8 @@ class Committer(Submitter):
         self._groups = [Group(self._commit) for _ in range(capabilities.parallel_commits)]
         # Set if there is only one.
         self._group = self._groups[0] if len(self._groups) == 1 else None
-        self._waiter = Waiter(engine, self._groups[0], self._answer)
         beside = self._groups[1:] or ([Group(self._commit)] if capabilities.answers_beside else [])
+        self._waiter = Waiter(engine, self._groups[0], self._answer, claims_apart=bool(beside))
         self._answers = CommitThread(beside[0], "holdfast-answers") if beside else None
         self._closed = False
 
@@ -76,10 +76,10 @@ class Committer(Submitter):
     def submit_all(self, tickets: Sequence[Ticket]) -> None:
         """Submit several commands, which are committed in order; after `close` they get an error.
 
-        Many answers of a worker are committed beside its other commands, if the store can do that.
+        Steps, and many answers of a worker, are committed beside its other commands if the store can do that.
         """
         thread: Waiter | CommitThread = self._waiter
-        if self._answers is not None and self._answers.has_room and _are_many_answers(tickets):
+        if self._answers is not None and self._answers.has_room and _may_go_beside(tickets):
             thread = self._answers
         if not thread.put(tickets):
             late = Closed()
@@ -212,10 +212,12 @@ class Committer(Submitter):
                 group.turn.release()
 
 
-def _are_many_answers(tickets: Sequence[Ticket]) -> bool:
+def _may_go_beside(tickets: Sequence[Ticket]) -> bool:
+    """Whether no claim needs these soon: steps, or many answers."""
     count = 0
     for ticket in tickets:
-        if type(ticket.command) is not c.AnswerAll:
+        if type(ticket.command) is c.AnswerAll:
+            count += len(ticket.command.answers)
+        elif type(ticket.command) is not c.Step:
             return False
-        count += len(ticket.command.answers)
-    return count >= MANY_ANSWERS
+    return count == 0 or count >= MANY_ANSWERS

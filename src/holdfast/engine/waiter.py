@@ -34,10 +34,15 @@ Answer = Callable[[Sequence[tuple[Ticket, Any]]], None]
 
 
 class Waiter:
-    """Waits on behalf of the callers of one committer. `answer` sets the replies of tickets."""
+    """Waits on behalf of the callers of one committer. `answer` sets the replies of tickets.
 
-    def __init__(self, engine: Engine, group: Group, answer: Answer) -> None:
+    With `claims_apart` claims are transactions of their own: where each statement is a message to a server,
+    a plain claim and a plain commit are fewer messages than one transaction that does both.
+    """
+
+    def __init__(self, engine: Engine, group: Group, answer: Answer, *, claims_apart: bool = False) -> None:
         self._engine, self._group, self._answer = engine, group, answer
+        self._claims_apart = claims_apart
         self._inbox: deque[Ticket] = deque()
         self._claims: list[Ticket] = []
         self._awaits: list[Ticket] = []
@@ -193,8 +198,8 @@ class Waiter:
         if self._claims and (brings or self._may_find_jobs(look=look, rung=rung, busy=bool(writes))):
             # First come, first served: the claims that have waited longest come first.
             waiting, self._claims = self._claims, []
-        if waiting or writes:
-            self._group.commit_all([*waiting, *writes])
+        for tickets in self._transactions(waiting, writes):
+            self._group.commit_all(tickets)
         if waiting and not writes:
             self._has_found = any(ticket.answered for ticket in waiting)
         if answers:
@@ -209,6 +214,14 @@ class Waiter:
         if rung:
             self._call_listeners()
         self.is_watching = bool(self._claims or self._awaits or self._listeners)
+
+    def _transactions(self, waiting: list[Ticket], writes: list[Ticket]) -> list[list[Ticket]]:
+        """The tickets of each transaction: waiting claims, and new tickets."""
+        claims = [t for t in writes if type(t.command) is c.Claim] if self._claims_apart else []
+        if not self._claims_apart or len(claims) == len(writes):
+            return [[*waiting, *writes]] if waiting or writes else []
+        others = [ticket for ticket in writes if type(ticket.command) is not c.Claim]
+        return [others, [*waiting, *claims]] if waiting or claims else [others]
 
     def _may_find_jobs(self, *, look: bool, rung: bool, busy: bool) -> bool:
         """Whether waiting claims may find a job.

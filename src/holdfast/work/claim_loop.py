@@ -116,6 +116,8 @@ class ClaimLoop:
         self._warm = warm or WarmTasks()
         self._shares = TenantShares()
         self._rotation = Rotation(rng)
+        # Whether the last claim got all jobs that waited: then there is nothing to list.
+        self._has_drained = False
         # With one pair of tenant and task there is nothing for the scheduler to choose.
         self._has_one_pair = bool(
             scope.tenants and scope.tasks and len(scope.tenants) * len(scope.tasks) == 1
@@ -156,7 +158,8 @@ class ClaimLoop:
         """Claim jobs for the current capacity, in the order in which to start them; perhaps none."""
         capacity_changed.clear()
         capacity = self._dispatcher.capacity()
-        waiting = await self._list_waiting(capacity)
+        drained, self._has_drained = self._has_drained, False
+        waiting = [] if drained else await self._list_waiting(capacity)
         if self._scheduler.selects and waiting:
             self._update_scheduler()
             picks = self._choose(waiting, capacity)
@@ -172,6 +175,7 @@ class ClaimLoop:
             await _wait_for(capacity_changed, SHARE_POLL_S)
             return []
         jobs = await self._claim_waiting(tasks, most)
+        self._has_drained = 0 < len(jobs) < most and not self._scope.handled
         if jobs and not waiting:
             self._rotation.jump(jobs[-1].job)
         return jobs
