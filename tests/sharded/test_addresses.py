@@ -1,10 +1,15 @@
 """Shards by their addresses: what is made, and what is refused because it is something else."""
 
+import sqlite3
+from contextlib import closing
+
 import pytest
 
 import holdfast
+from holdfast.core import ids
 from holdfast.queue.connect import is_served, shown_url, store_file
 from tests.cli.shell import Shell
+from tests.queue_suite.tools import take_all
 from tests.sharded.places import of
 
 
@@ -51,6 +56,34 @@ def test_stores_in_another_order_are_refused(tmp_path):
     ):
         with holdfast.connect(url) as queue, pytest.raises(holdfast.StoreError, match=found):
             queue.counts()
+
+
+def test_a_job_of_another_shard_is_refused_in_a_transaction_of_ones_own(tmp_path):
+    """By its domain or its key, also that of a follow-up job; the others are in their shard."""
+    path = tmp_path / "jobs" / "shard-1-of-2.db"
+    path.parent.mkdir()
+    with (
+        holdfast.connect(f"sqlite:///{path.parent}?shards=2") as queue,
+        closing(sqlite3.connect(path, isolation_level=None)) as connection,
+    ):
+        queue.counts()
+        keys = [f"k{n}" for n in range(8)]
+        here = [key for key in keys if ids.slot_of("", "work", key.encode()) % 2 == 1]
+        connection.execute("BEGIN IMMEDIATE")
+        for key in keys:
+            if key in here:
+                assert of(queue.add("work", unique=key, connection=connection)) % 2 == 1
+                continue
+            with pytest.raises(holdfast.BadInput, match=f"unique is b'{key}'.*your connection"):
+                queue.add("work", unique=key, connection=connection)
+        then = queue.call("then", unique="k")
+        with pytest.raises(holdfast.BadInput, match="key of a follow-up job"):
+            queue.add("work", unique=here[0], then=then, connection=connection)
+        connection.execute("COMMIT")
+
+        assert 0 < len(here) < 8
+        assert queue.counts() == {"work": {"QUEUED": len(here)}}
+        assert len(take_all(queue)) == len(here)
 
 
 @pytest.mark.parametrize(

@@ -290,13 +290,15 @@ class Engine(AnyEngine):
     def execute_in(self, connection: Any, command: c.Command) -> Any:
         """Run one command inside the caller's own transaction, which the caller commits or rolls back."""
         _import(BATCHES)
-        from .commands.adding import can_schedule, insert_scheduled
+        from .commands.adding import can_schedule, check_shard, insert_scheduled
 
         def fn(txn: Txn) -> tuple[Changes, Any]:
             check_open(txn.notice(), writes=True)
+            if isinstance(command, c.Add):
+                check_shard(command, self.shard_info)
             maker = IdMaker(self.ids, txn, self.shard_info.slots)
             if isinstance(command, c.Add) and can_schedule(command):
-                changes, reply = insert_scheduled(txn, maker, command, self.shard_info)
+                changes, reply = insert_scheduled(txn, maker, command)
             else:
                 done = Done()
                 changes = self._transact(txn, maker, [command], done, claims=False, trust=False)

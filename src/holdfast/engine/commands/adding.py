@@ -255,9 +255,18 @@ def can_schedule(command: c.Add) -> bool:
     return all(new.unique is None for new in command.jobs)
 
 
-def insert_scheduled(
-    txn: Txn, maker: IdMaker, command: c.Add, shard_info: ShardInfo
-) -> tuple[Changes, list[int]]:
+def check_shard(command: c.Add, shard_info: ShardInfo) -> None:
+    """Refuse jobs that belong in another shard than the caller's own transaction, or in two."""
+    if shard_info.is_only_store:
+        return
+    for new in command.every():
+        check_one_slot(new)
+        if not shard_info.has_new(new):
+            name, found = ("unique", new.unique) if new.domain is None else ("domain", new.domain)
+            raise BadInput(name, found, needed="one of the shard that your connection leads to")
+
+
+def insert_scheduled(txn: Txn, maker: IdMaker, command: c.Add) -> tuple[Changes, list[int]]:
     """Jobs to insert inside a caller's own transaction, and their ids.
 
     They are inserted as SCHEDULED, due at once or later, and promoted by upkeep. So the caller's transaction,
@@ -265,12 +274,7 @@ def insert_scheduled(
     """
     added = []
     for new in command.every():
-        slot = slot_for(new)
-        if not shard_info.is_only_store:
-            check_one_slot(new)
-        if slot is not None and not shard_info.has_slot(slot):
-            raise BadInput("domain", new.domain, needed="one of the shard that your connection leads to")
-        job_id = new.id or maker.make(slot=slot)
+        job_id = new.id or maker.make(slot=slot_for(new))
         job = create(maker.with_follower(new, slot_in(job_id)), job_id=job_id, now_ms=txn.now_ms)
         job = replace(job, place=Place.SCHEDULED, rank=job.run_at)
         added.append(NewJobs(job, [(job_id, new.data)], not new.id))
