@@ -12,6 +12,9 @@ from holdfast.core.job import State
 from holdfast.core.kinds import LOG_ITEMS, LOG_KEYS, log_table, name_of
 from holdfast.core.slots import SHARDS as COUNTS
 from holdfast.core.slots import shard_of, slot_for, slot_of_record, slot_of_table
+from holdfast.engine.commands.handlers import MarkHandled
+from holdfast.engine.commands.verbs import VERBS
+from holdfast.engine.sharding import router, sharded
 from holdfast.queue.aio import AsyncQueue
 from tests.doubles import Gated, engines
 from tests.queue_suite.tools import LONG_S, complaints, take, take_all, until
@@ -214,3 +217,13 @@ def test_records_live_with_what_they_are_about():
     assert slot_of_record("domain", name_of("a", b"d")) == ids.slot_of("a", b"d")
     for table in (log_table(LOG_ITEMS, name_of("a", "l")), log_table(LOG_KEYS, name_of("a", "l"))):
         assert slot_of_record(table, "7") == slot_of_table(table) == slot_of_record("log", name_of("a", "l"))
+
+
+def test_every_command_has_a_way_to_its_shards(queue):
+    """One that had none would raise only when it is asked for. No answers need no shard."""
+    others = {c.Claim, c.AnswerAll, c.ReserveIds}
+    only_between_shards = {MarkHandled}
+
+    known = {*sharded._SLOTS, *router._RUNS} | others
+    assert known == {*VERBS, c.Await, c.AnswerAll} - only_between_shards
+    assert queue.connection.ask(c.AnswerAll(answers=())) == []

@@ -23,6 +23,7 @@ from msgspec.structs import replace
 
 from ...core import commands as c
 from ...core import handler as h
+from ...core import ids
 from ...core.checks import check_defaults
 from ...core.errors import (
     BadInput,
@@ -36,25 +37,23 @@ from ...core.errors import (
 )
 from ...core.job import Job
 from ...core.kinds import SCHEDULE, name_of
-from ...core.managing import RunSchedule, StopWorker
-from ...core.slots import check_followers, check_one_slot, shard_of, slot_of_worker
+from ...core.managing import RunSchedule, SetRetention, StopWorker
+from ...core.slots import check_followers, check_one_slot, shard_of, slot_of_schedule, slot_of_worker
 from ...core.sysid import TakeSysid
 from ...store.contract import ReadTxn
 from ..commands.adding import NameGone
 from ..commands.handlers import MarkHandled
+from ..commands.restoring import MarkRestored
+from ..commands.verbs import RepairCounts
 from ..committer import Committer
 from ..engine import AnyEngine
 from ..submitter import Submitter
 from ..ticket import Ticket, deliver
-from . import places
-from .sharded import ShardedEngine
+from .sharded import ShardedEngine, slot_of, slot_of_new
 from .sharded_claim import ClaimPart, ShardedClaim
 
 # Threads for commands to several shards; they wait for committers most of the time.
 THREADS = 8
-# Commands about something that is found by its name, in whichever shard it is.
-BY_NAME = (c.DeleteSchedule, c.PauseSchedule, RunSchedule, StopWorker)
-HANDLERS = (h.SetHandler, h.RollBackHandler, h.DeleteHandler)
 
 
 class MoveFollower(Protocol):
@@ -102,6 +101,8 @@ class Answers:
         """Submit all parts."""
         groups = self._router.grouped(answer.hold.job_id for answer in self._command.answers)
         self._open = len(groups)
+        if not groups:
+            self._reply()
         answers, held = self._command.answers, self._command.held
         for at, those in groups.items():
             part = c.AnswerAll(
@@ -117,6 +118,9 @@ class Answers:
             self._open -= 1
             if self._open:
                 return
+        self._reply()
+
+    def _reply(self) -> None:
         if self._ticket.answer(self._replies):
             deliver([self._ticket], self._router.give_back)
 
@@ -151,7 +155,7 @@ class ShardRouter(Submitter):
         if isinstance(command, c.Claim):
             ShardedClaim(ticket, command, self._turn(), self._committers, self, self._follow).go()
             return
-        if isinstance(command, c.AnswerAll) and command.answers:
+        if isinstance(command, c.AnswerAll):
             Answers(ticket, command, self).go()
             return
         at = self._find_shard(command)
@@ -176,19 +180,16 @@ class ShardRouter(Submitter):
 
     def _find_shard(self, command: c.Command) -> int | None:
         """The one shard that a command needs, or None; raises if a job would belong in two."""
-        if isinstance(command, c.AnswerAll | c.Claim | c.Enlist | c.Dismiss):
-            return None
         if isinstance(command, c.Add):
             return self._shard_of_add(command)
         if self._is_anywhere(command):
             return self._turn()[0]
-        if isinstance(command, (c.SetSchedule, *HANDLERS)):
-            return None
-        slot = places.slot_of(command)
+        slot = slot_of(command)
         return None if slot is None else slot % self._of
 
     def _shard_of_add(self, command: c.Add) -> int | None:
-        self._check(command)
+        for new in command.every() if command.ids else command.jobs:
+            check_one_slot(new)
         if self._has_name(command):
             return None
         if command.ids:
@@ -199,26 +200,12 @@ class ShardRouter(Submitter):
             return None
         return found.pop() if found else self._turn()[0]
 
-    def _check(self, command: c.Command) -> None:
-        """Refuse jobs that would belong in two shards, before anything is written."""
-        if isinstance(command, c.Add):
-            for new in command.every() if command.ids else command.jobs:
-                check_one_slot(new)
-        elif isinstance(command, c.SetSchedule):
-            check_one_slot(places.job_of(command))
-        elif isinstance(command, c.Publish):
-            for _, _, defaults in command.tasks:
-                check_defaults(defaults)
-                # Whichever domain a job of the task has: its claim adds these.
-                followers = filter(None, (defaults.then, defaults.on_failure))
-                check_followers([msgspec.json.decode(one, type=c.NewJob) for one in followers], None)
-
     def _has_name(self, command: c.Add) -> bool:
         """Whether a job of the port is unique by its name, which a job of any shard may have."""
         return any(new.strict and new.unique is not None for new in command.jobs)
 
     def _shard_for(self, new: c.NewJob) -> int | None:
-        slot = places.slot_of_new(new)
+        slot = slot_of_new(new)
         return None if slot is None else slot % self._of
 
     def _turn(self, first: int | None = None) -> list[int]:
@@ -243,24 +230,7 @@ class ShardRouter(Submitter):
 
     def _run(self, command: c.Command) -> Any:
         """The reply to a command that needs several shards, or a choice of one."""
-        self._check(command)
-        if self._is_free(command):
-            return self._ask_any(command)
-        if isinstance(command, c.Add):
-            return self._add_named(command) if self._has_name(command) else self._add(command)
-        if isinstance(command, c.Enlist):
-            return self._ask_any(command, first=slot_of_worker(command.worker.name))
-        if isinstance(command, c.RequeueAll):
-            for at, those in self.grouped(command.job_ids).items():
-                self._ask(at, replace(command, job_ids=tuple(command.job_ids[one] for one in those)))
-            return None
-        if isinstance(command, c.SetSchedule):
-            return self._set_schedule(command)
-        if isinstance(command, BY_NAME):
-            return self._ask_by_name(command)
-        if isinstance(command, HANDLERS):
-            return self._change_handler(command)
-        return self._ask_all(command)
+        return self._ask_any(command) if self._is_free(command) else _RUNS[type(command)](self, command)
 
     def _ask_any(self, command: c.Command, first: int | None = None) -> Any:
         """Run a command in the first shard that is up, from `first` on or in round-robin order."""
@@ -280,20 +250,12 @@ class ShardRouter(Submitter):
         replies: list[Any] = []
         faults: list[StoreError] = []
         for at in range(self._of):
-            if isinstance(command, c.Purge):
-                command = replace(command, limit=command.limit - (replies[-1] if replies else 0))
-                if command.limit <= 0:
-                    break
             try:
                 replies.append(self._ask(at, command))
             except StoreError as error:
                 faults.append(error)
         if faults and (not replies or not isinstance(command, c.Upkeep | c.Dismiss)):
-            if not replies:
-                raise faults[0]
-            raise Unavailable(f"done, but not everywhere; say it again when all are there. {faults[0]}")
-        if isinstance(command, c.Purge):
-            return sum(replies)
+            raise _where_not(faults[0]) if replies else faults[0]
         return min((reply for reply in replies if reply is not None), default=None)
 
     def _ask_by_name(self, command: c.Command) -> Any:
@@ -309,9 +271,40 @@ class ShardRouter(Submitter):
             raise next((one for one in refused if not isinstance(one, NotFound)), refused[0])
         return replies[0]
 
+    def _purge(self, command: c.Purge) -> int:
+        """Delete ended jobs, shard by shard; return their number."""
+        count, fault = 0, None
+        for at in range(self._of):
+            try:
+                if count < command.limit:
+                    count += self._ask(at, replace(command, limit=command.limit - count))
+            except StoreError as error:
+                fault = fault or error
+        if fault is not None:
+            raise _where_not(fault) if count else fault
+        return count
+
+    def _requeue_all(self, command: c.RequeueAll) -> None:
+        for at, those in self.grouped(command.job_ids).items():
+            self._ask(at, replace(command, job_ids=tuple(command.job_ids[one] for one in those)))
+
+    def _enlist(self, command: c.Enlist) -> Any:
+        return self._ask_any(command, first=slot_of_worker(command.worker.name))
+
+    def _publish(self, command: c.Publish) -> Any:
+        for _, _, defaults in command.tasks:
+            check_defaults(defaults)
+            # Whichever domain a job of the task has: its claim adds these.
+            followers = filter(None, (defaults.then, defaults.on_failure))
+            check_followers([msgspec.json.decode(one, type=c.NewJob) for one in followers], None)
+        return self._ask_all(command)
+
     def _set_schedule(self, command: c.SetSchedule) -> Any:
         """Set a schedule in the shard of its jobs, unless there is one of its name in another."""
-        home, schedule = (places.slot_of(command) or 0) % self._of, command.schedule
+        schedule = command.schedule
+        new = replace(command.job, tenant=schedule.tenant)
+        check_one_slot(new)
+        home = slot_of_schedule(schedule.name, new) % self._of
         name = name_of(schedule.tenant, schedule.name)
         for at, shard in enumerate(self._shards):
             # A shard that is down is skipped, so that it does not stop those that set the same again.
@@ -323,8 +316,8 @@ class ShardRouter(Submitter):
 
     def _change_handler(self, command: Any) -> Any:
         """Change a handler in its shard, and the marks in all: after it is set, before it is deleted."""
-        home = (places.slot_of(command) or 0) % self._of
         of = command.handler if isinstance(command, h.SetHandler) else command
+        home = ids.slot_of(of.tenant, of.task) % self._of
         on = not isinstance(command, h.DeleteHandler)
         reply = self._ask(home, command) if on else None
         for at in range(self._of):
@@ -336,6 +329,8 @@ class ShardRouter(Submitter):
 
     def _add(self, command: c.Add) -> list[int]:
         """Add jobs that belong in several shards, those of each in one transaction."""
+        if self._has_name(command):
+            return self._add_named(command)
         jobs = tuple(command.every())
         groups: dict[int | None, list[int]] = {}
         for one, new in enumerate(jobs):
@@ -454,3 +449,22 @@ class ShardRouter(Submitter):
             return self._follow(ticket, error)
         again = isinstance(error, StoreError) and not isinstance(error, Unsettled)
         return again and self._is_free(ticket.command) and self._run_in_pool(ticket)
+
+
+def _where_not(fault: StoreError) -> Unavailable:
+    return Unavailable(f"done, but not everywhere; say it again when all are there. {fault}")
+
+
+# Commands that need several shards, or choose one; of limits and pauses those that name no domain.
+_RUNS: dict[type[c.Command], Callable[[ShardRouter, Any], Any]] = {
+    c.Add: ShardRouter._add,
+    c.Enlist: ShardRouter._enlist,
+    c.Purge: ShardRouter._purge,
+    c.Publish: ShardRouter._publish,
+    c.RequeueAll: ShardRouter._requeue_all,
+    c.SetSchedule: ShardRouter._set_schedule,
+    **dict.fromkeys((c.DeleteSchedule, c.PauseSchedule, RunSchedule, StopWorker), ShardRouter._ask_by_name),
+    **dict.fromkeys((h.SetHandler, h.RollBackHandler, h.DeleteHandler), ShardRouter._change_handler),
+    **dict.fromkeys((c.SetLimit, c.Pause, c.Upkeep, c.Dismiss, SetRetention), ShardRouter._ask_all),
+    **dict.fromkeys((MarkRestored, RepairCounts), ShardRouter._ask_all),
+}

@@ -1,20 +1,26 @@
-"""The engine of several shards: queries read all of them. Commands go to the engine of a shard (`router`)."""
+"""The engine of several shards, and the shard that a command belongs to. See docs/decisions/0010.
+
+Queries read all shards. Commands go to the engine of a shard (`router`).
+"""
 
 import threading
 from collections.abc import Callable
 from typing import Any
 
 from ...core import commands as c
-from ...core import ids
+from ...core import ids, slots
 from ...core.errors import BadInput, Closed, HoldfastError, StoreError, WouldBlock
+from ...core.kinds import TOKEN
+from ...core.limits import is_pattern
 from ...core.slots import shard_of
+from ...core.sysid import TakeSysid
 from ...store.contract import AnyStore, Store
 from ...store.sharded.store import ShardedStore
+from ..commands import requests
 from ..engine import AnyEngine, Engine
 from ..metrics import CommitMeter
 from ..shard_info import ShardInfo
 from ..sysid import IdMaker, IdSource, OwnSysid
-from .places import slot_of
 
 
 class SharedIds(IdSource):
@@ -123,3 +129,46 @@ class ShardedEngine(AnyEngine):
             pass
         finally:
             self.store.close()
+
+
+def _job(command: Any) -> int:
+    hold = getattr(command, "hold", None)
+    return int(hold.job_id if hold is not None else command.job_id)
+
+
+def _limit(command: c.SetLimit) -> int | None:
+    return None if is_pattern(command.domain) else ids.slot_of(command.tenant, command.domain)
+
+
+def _pause(command: c.Pause) -> int | None:
+    return None if command.domain is None else ids.slot_of(command.tenant or "", command.domain)
+
+
+def _indexed(command: Any) -> int:
+    return slots.slot_of_indexed(command.tenant)
+
+
+# The slot of a command, or the id of its job, whose slot it is; None: all shards.
+_SLOTS: dict[type[c.Command], Callable[[Any], int | None]] = {
+    **dict.fromkeys((c.Answer, c.Release, c.Extend, c.Report, c.Step, c.WriteLog, c.Update), _job),
+    **dict.fromkeys((c.Cancel, c.Requeue, c.Delete, c.Await, c.SendSignal), _job),
+    c.SetLimit: _limit,
+    c.Pause: _pause,
+    **dict.fromkeys((c.StartProgress, c.MoveProgress, c.SetProgress, c.Append, c.TrimLog), _indexed),
+    c.CreateToken: lambda command: slots.slot_of_record(TOKEN, command.token.name),
+    c.RevokeToken: lambda command: slots.slot_of_record(TOKEN, command.name),
+    # The shard that leases a number.
+    TakeSysid: lambda command: command.number,
+    requests.NoteRequest: requests.slot_of_request,
+}
+
+
+def slot_of(command: c.Command) -> int | None:
+    """The slot of a command, or the id of its job; None: there is none."""
+    find = _SLOTS.get(type(command))
+    return None if find is None else find(command)
+
+
+def slot_of_new(new: c.NewJob) -> int | None:
+    """The slot of a new job, or its id if it has one; None: any slot."""
+    return new.id & (ids.SLOTS - 1) if new.id else slots.slot_for(new)
