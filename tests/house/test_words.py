@@ -72,7 +72,10 @@ PHRASES = {
 }
 # Any of them in a whole file, also over the line ends of comments: most files have none, and are not parsed.
 PERHAPS = re.compile(rf"(?<![\w-])(?:{'|'.join(DIALECT)})(?![\w-])".replace(" ", r"[\s#-]+"), re.IGNORECASE)
-PAGES = ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "docs/*.md", "docs/decisions/*.md")
+PAGES = (
+    *("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md"),
+    *("docs/*.md", "docs/decisions/*.md", "docs/howto/*.md", "docs/reference/*.md"),
+)
 # Names of files and code, which have their own rules.
 SPAN = re.compile(r"`[^`\n]+`")
 
