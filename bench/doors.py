@@ -76,7 +76,7 @@ async def load_grpc(port: int, name: str, seconds: float) -> float:
     from grpc_health.v1 import health_pb2
 
     from holdfast.core.commands import Add, NewJob
-    from holdfast.proto.verbs import VERBS
+    from holdfast.proto.conversion import VERBS
 
     verb = VERBS[Add]
     add = verb.request(**verb.encode(Add(jobs=(NewJob(task="resize", data=JOB[27:-1].decode()),))))

@@ -11,7 +11,7 @@ from holdfast.core.access import Scope
 from holdfast.core.bounds import DAY_MS
 from holdfast.core.job import State
 from holdfast.core.limits import Limit
-from holdfast.core.managing import GetRetention
+from holdfast.core.queries import GetRetention
 from holdfast.core.worker import Worker
 from holdfast.journal.connection import JournalConnection, JournalMaker
 from holdfast.journal.folder import RefusedLine

@@ -10,7 +10,7 @@ from rich.cells import cell_len
 
 import holdfast
 from holdfast.cli.output import painted
-from holdfast.core.counting import counted
+from holdfast.core.units import counted
 from holdfast.indexed import Log, Progress
 
 

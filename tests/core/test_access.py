@@ -9,15 +9,15 @@ from msgspec.structs import replace
 from holdfast.core import commands as c
 from holdfast.core import queries as q
 from holdfast.core.access import EVERYTHING, RULES, Grant, Scope, confine
+from holdfast.core.commands import TakeSysid
 from holdfast.core.defaults import Defaults
 from holdfast.core.errors import Forbidden
 from holdfast.core.handler import FindHandlers, Handler, KnownHandler
 from holdfast.core.indexed import LogItem
 from holdfast.core.job import Job
-from holdfast.core.managing import GetRetention
+from holdfast.core.queries import GetRetention
 from holdfast.core.replies import REPLIES
 from holdfast.core.schedule import Schedule
-from holdfast.core.sysid import TakeSysid
 from holdfast.core.token import Token, grant_of, hash_of, name_in, secret_of
 from holdfast.core.worker import Served, Worker
 

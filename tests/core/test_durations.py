@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.core import bounds
-from holdfast.core.durations import duration_ms, iso, moment_ms
 from holdfast.core.errors import BadInput
+from holdfast.core.units import duration_ms, iso, moment_ms
 
 SECOND, MINUTE, HOUR, DAY = bounds.SECOND_MS, bounds.MINUTE_MS, bounds.HOUR_MS, bounds.DAY_MS
 

@@ -114,7 +114,12 @@ def test_new_jobs_are_a_commit_of_their_own_where_commands_are_messages(kind):
     with pytest.MonkeyPatch.context() as patch:
         sizes = []
         execute = Engine.execute
-        patch.setattr(Engine, "execute", lambda *args: (sizes.append(len(args[1])), execute(*args))[1])
+
+        def measured(*args):
+            sizes.append(len(args[1]))
+            return execute(*args)
+
+        patch.setattr(Engine, "execute", measured)
         line.submit(Ticket(c.Add(jobs=(c.NewJob(task="work"),))))
         assert len(line.reply_of(claim)) == 1
 

@@ -3,8 +3,8 @@
 import pytest
 
 from holdfast.core import commands as c
-from holdfast.engine.claim_hint import read_claim_hint
 from holdfast.engine.engine import Engine
+from holdfast.engine.upkeep import read_claim_hint
 from holdfast.store.sqlite.store import SqliteStore
 
 

@@ -16,7 +16,7 @@ from holdfast.core.history import NAMED_TASKS
 from holdfast.core.indexed import LogItem
 from holdfast.core.job import Code, State
 from holdfast.core.limits import Limit
-from holdfast.core.managing import GetRetention
+from holdfast.core.queries import GetRetention
 from holdfast.core.schedule import Schedule
 from holdfast.core.worker import Worker
 from holdfast.serve.dashboard.app import PAGES

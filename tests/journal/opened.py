@@ -7,8 +7,8 @@ from typing import Any
 
 from holdfast.core import commands as c
 from holdfast.core.bounds import JOURNAL_LEASE_MS
+from holdfast.core.commands import TakenSysid
 from holdfast.core.ids import FIRST_JOURNAL_SYSID
-from holdfast.core.sysid import TakenSysid
 from holdfast.journal.journal import Journal
 from holdfast.journal.reader import Line
 from holdfast.store.common.clock import system_clock

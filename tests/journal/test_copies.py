@@ -12,8 +12,8 @@ import pytest
 import holdfast
 from holdfast.core import ids
 from holdfast.core.bounds import JOURNAL_LEASE_MS, MINUTE_MS
+from holdfast.core.commands import TakenSysid, TakeSysid
 from holdfast.core.errors import StoreError, StoreFull, Unavailable
-from holdfast.core.sysid import TakenSysid, TakeSysid
 from holdfast.engine.commands import sysids
 from holdfast.journal import folder as folders
 from holdfast.journal.connection import JournalConnection

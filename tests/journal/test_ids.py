@@ -5,8 +5,8 @@ from msgspec.structs import replace
 
 from holdfast.core import ids
 from holdfast.core.bounds import DAY_MS, HOUR_MS, JOURNAL_LEASE_MS, MINUTE_MS
+from holdfast.core.commands import TakenSysid, TakeSysid
 from holdfast.core.errors import Unavailable
-from holdfast.core.sysid import TakenSysid, TakeSysid
 from holdfast.journal.folder import JournalFolder
 from holdfast.journal.ids import AHEAD_MS, JournalIds
 from holdfast.testing.clock import MovedClock

@@ -15,9 +15,9 @@ from msgspec.structs import replace
 from holdfast.core import commands as c
 from holdfast.core import handler as h
 from holdfast.core.bounds import DAY_MS, HOUR_MS, LOG_BYTES, LOG_LINE_BYTES, MINUTE_MS
+from holdfast.core.commands import RunSchedule, SetRetention, StopWorker
 from holdfast.core.job import Backoff, Code, Place, Record, State
 from holdfast.core.limits import Limit
-from holdfast.core.managing import RunSchedule, SetRetention, StopWorker
 from holdfast.core.schedule import Schedule
 from holdfast.core.worker import Served, Worker
 from holdfast.store.contract import JobFilter

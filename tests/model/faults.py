@@ -18,8 +18,8 @@ from msgspec.structs import replace
 from holdfast.core import commands as c
 from holdfast.core import handler as h
 from holdfast.core.bounds import DAY_MS, MINUTE_MS
+from holdfast.core.commands import SetRetention
 from holdfast.core.errors import StoreError, Unavailable, Unsettled
-from holdfast.core.managing import SetRetention
 from holdfast.store.common.clock import Clock
 from holdfast.store.contract import Changes, ClaimQuery, Leased, Store, Txn
 from holdfast.store.memory.store import MemoryStore

@@ -7,11 +7,11 @@ import msgspec
 from msgspec.structs import replace
 
 from holdfast.core import commands as c
+from holdfast.core.commands import RunSchedule, SetRetention
 from holdfast.core.errors import HoldfastError, LeaseLost, NotFound
 from holdfast.core.job import Job, Place
 from holdfast.core.kinds import PAUSE, SCHEDULE, SETTING, SIGNAL_KEY, STEPS, name_of
 from holdfast.core.limits import Domain, DomainKey, Limit
-from holdfast.core.managing import RunSchedule, SetRetention
 from holdfast.core.notes import StepResult
 from holdfast.engine import upkeep
 from holdfast.engine.batch.notes import step_name

@@ -30,9 +30,9 @@ from holdfast.core.kinds import CHORE, LIMIT, PATTERNS, PAUSE, SCHEDULE, name_of
 from holdfast.core.limits import Limit
 from holdfast.core.rules import waits_for_signal
 from holdfast.engine.commands.schedules import read_kept
-from holdfast.engine.done import Done
 from holdfast.engine.engine import Engine
 from holdfast.engine.records import read_limit, read_patterns, read_pause
+from holdfast.engine.ticket import Done
 from holdfast.store.common.clock import Clock
 from holdfast.store.contract import AnyStore, JobFilter, ReadTxn, WaitingQuery
 from holdfast.store.memory.store import MemoryStore

@@ -13,10 +13,9 @@ from typing import Any
 
 from holdfast.core import commands as c
 from holdfast.core.errors import HoldfastError, StoreError
-from holdfast.engine.done import Done
 from holdfast.engine.sharding.router import AnswerPart, ShardRouter
 from holdfast.engine.store_connection import StoreConnection
-from holdfast.engine.ticket import Ticket
+from holdfast.engine.ticket import Done, Ticket
 from holdfast.store.contract import AnyStore
 
 

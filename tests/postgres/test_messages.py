@@ -8,7 +8,7 @@ import pytest
 import holdfast
 from holdfast.core import commands as c
 from holdfast.core.job import Body, Place
-from holdfast.engine.claim_hint import read_claim_hint
+from holdfast.engine.upkeep import read_claim_hint
 from holdfast.store.contract import NOTHING, Changes, ClaimQuery, NewJobs, leased_all
 from holdfast.store.postgres.statements import literal, read_key, texts, written_key
 from holdfast.store.postgres.store import PostgresStore

@@ -15,8 +15,8 @@ from holdfast.core import errors
 from holdfast.core.errors import BadInput, as_fault
 from holdfast.core.job import Job, Unreadable
 from holdfast.core.replies import REPLIES
-from holdfast.proto import conversion, messages
-from holdfast.proto.verbs import BY_FIELD, OWN, VERBS, Verb, decode_error, encode_error
+from holdfast.proto import conversion
+from holdfast.proto.conversion import BY_FIELD, OWN, VERBS, Verb, decode_error, encode_error
 from tests.house.source import ROOT
 from tests.proto.records import names_of, values
 
@@ -84,7 +84,7 @@ def test_every_field_of_a_message_is_one_of_its_record():
     for (kind, name), _ in list(conversion._made.items()):
         if not isinstance(kind, type):
             continue
-        fields = {field.name for field in messages.message(name).DESCRIPTOR.fields}
+        fields = {field.name for field in conversion.message(name).DESCRIPTOR.fields}
         wanted = {one for one in names_of(kind) if (kind.__name__, one) not in conversion.UNSENT}
         if fields - set(conversion.DERIVED.get(name, {})) != wanted:
             found.append((name, fields ^ wanted))
@@ -94,8 +94,8 @@ def test_every_field_of_a_message_is_one_of_its_record():
 
 def test_asks_and_replies_have_a_field_for_every_verb():
     """Under the same number, so that a client may tell one by the other."""
-    asked = {field.name: field for field in messages.message("Ask").DESCRIPTOR.oneofs[0].fields}
-    answered = {field.name: field for field in messages.message("Reply").DESCRIPTOR.oneofs[0].fields}
+    asked = {field.name: field for field in conversion.message("Ask").DESCRIPTOR.oneofs[0].fields}
+    answered = {field.name: field for field in conversion.message("Reply").DESCRIPTOR.oneofs[0].fields}
 
     assert asked.keys() == BY_FIELD.keys() == answered.keys() - {"error"}
     for name, verb in BY_FIELD.items():
@@ -132,7 +132,7 @@ def test_errors_arrive_as_they_were():
     """By their code and text; what is not ours tells no more than its type."""
     for kind in (errors.LeaseLost, errors.NotFound, errors.Unavailable, errors.HoldfastError):
         error = errors.error_of(kind.code, "why")
-        found = decode_error(messages.message("Error")(**encode_error(error)))
+        found = decode_error(conversion.message("Error")(**encode_error(error)))
         assert (type(found), str(found)) == (kind, "why")
 
     assert "secret" not in encode_error(ValueError("secret"))["text"]
@@ -144,7 +144,7 @@ def test_the_compiled_description_is_current(tmp_path):
     command = ["-m", "grpc_tools.protoc", f"-I{ROOT / 'proto'}", f"--descriptor_set_out={compiled}", SOURCE]
     subprocess.run([sys.executable, *map(str, command)], check=True)
 
-    assert _read(compiled.read_bytes()) == _read(messages.DESCRIPTION.read_bytes())
+    assert _read(compiled.read_bytes()) == _read(conversion.DESCRIPTION.read_bytes())
 
 
 def _read(raw: bytes) -> Any:
@@ -153,4 +153,6 @@ def _read(raw: bytes) -> Any:
 
 def test_every_call_of_the_service_is_a_verb_or_of_its_own():
     """Nothing is called that nobody answers."""
-    assert {method.name for method in messages.SERVICE.methods} == {v.name for v in VERBS.values()} | set(OWN)
+    assert {method.name for method in conversion.SERVICE.methods} == {v.name for v in VERBS.values()} | set(
+        OWN
+    )

@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from holdfast.core import commands as c
-from holdfast.core.durations import moment_ms
 from holdfast.core.errors import BadInput, NotFound, Refused
 from holdfast.core.ids import unpack
 from holdfast.core.job import Backoff, Place, State
+from holdfast.core.units import moment_ms
 from holdfast.engine.commands import claims
 from holdfast.engine.sharding import sharded_claim
 from holdfast.queue.queue import Queue

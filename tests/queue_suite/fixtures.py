@@ -9,8 +9,8 @@ from typing import Any, Protocol
 
 import pytest
 
-from holdfast.core.durations import moment_ms
 from holdfast.core.errors import Closed
+from holdfast.core.units import moment_ms
 from holdfast.queue.aio import AsyncQueue
 from holdfast.queue.queue import Queue
 from holdfast.store.contract import Store

@@ -20,7 +20,7 @@ from holdfast.core.history import (
     summed,
 )
 from holdfast.core.job import Place, State
-from holdfast.core.searching import DataMatch, ListTasks, SearchJobs
+from holdfast.core.queries import DataMatch, ListTasks, SearchJobs
 from holdfast.engine import search
 from holdfast.testing.clock import MovedClock
 

@@ -4,8 +4,8 @@ import pytest
 
 from holdfast.core import bounds, ids
 from holdfast.core.checks import check_command
+from holdfast.core.commands import TakenSysid, TakeSysid
 from holdfast.core.errors import BadInput
-from holdfast.core.sysid import TakenSysid, TakeSysid
 from holdfast.queue.queue import Queue
 from holdfast.testing.clock import MovedClock
 

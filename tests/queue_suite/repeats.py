@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from holdfast.core.durations import iso
 from holdfast.core.errors import LeaseLost
 from holdfast.core.job import State
+from holdfast.core.units import iso
 from holdfast.queue.queue import ClaimedJob, Queue
 from holdfast.testing.clock import MovedClock
 

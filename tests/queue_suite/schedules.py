@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from holdfast.core import commands as c
-from holdfast.core.durations import iso
 from holdfast.core.errors import BadInput, NotFound
 from holdfast.core.job import Job, State
 from holdfast.core.schedule import Schedule
+from holdfast.core.units import iso
 from holdfast.queue.queue import Queue
 from holdfast.testing.clock import MovedClock
 

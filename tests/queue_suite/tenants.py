@@ -9,8 +9,8 @@ from msgspec.structs import replace
 from holdfast.core import commands as c
 from holdfast.core import queries as q
 from holdfast.core.access import Grant, Scope, confine
+from holdfast.core.commands import StopWorker
 from holdfast.core.errors import BadInput, Forbidden, NotFound
-from holdfast.core.managing import StopWorker
 from holdfast.core.token import Token, hash_of
 from holdfast.queue.queue import Queue
 from holdfast.testing.clock import MovedClock

@@ -11,8 +11,8 @@ import pytest
 from holdfast.core import commands as c
 from holdfast.core.errors import Stopped, Unavailable, Unsettled
 from holdfast.core.moving import Notice, Standing
-from holdfast.engine.done import Done
 from holdfast.engine.engine import Engine
+from holdfast.engine.ticket import Done
 from holdfast.store.contract import Changes, NewJobs
 from holdfast.store.redis import store as redis_store
 from holdfast.store.redis.connection import ADD as ADD_ONE

@@ -18,8 +18,7 @@ from holdfast.core.ids import SLOTS, ms_of
 from holdfast.core.job import Place
 from holdfast.core.token import Scope, Token, hash_of, secret_of
 from holdfast.engine.store_connection import StoreConnection
-from holdfast.proto.messages import SERVICE, Asks, FromWorker, Replies
-from holdfast.proto.verbs import VERBS
+from holdfast.proto.conversion import SERVICE, VERBS, Asks, FromWorker, Replies
 from holdfast.remote.address import parse
 from holdfast.serve.guard import Rates
 from holdfast.serve.http.forms import form_of
@@ -385,7 +384,7 @@ def stream_message(raw: bytes) -> Any:
 
 def message_named(name: str) -> Any:
     """A message of the service by its name."""
-    from holdfast.proto.messages import message
+    from holdfast.proto.conversion import message
 
     return message(name)
 

@@ -19,8 +19,7 @@ from holdfast.core.errors import Forbidden, HoldfastError, Unauthenticated
 from holdfast.core.job import Place, State
 from holdfast.core.token import Scope, Token, hash_of, secret_of
 from holdfast.engine.store_connection import StoreConnection
-from holdfast.proto.messages import SERVICE, FromWorker, ToWorker, message
-from holdfast.proto.verbs import BY_NAME, OWN, VERBS
+from holdfast.proto.conversion import BY_NAME, OWN, SERVICE, VERBS, FromWorker, ToWorker, message
 from holdfast.queue.connect import connect
 from holdfast.serve.grpc import service as service_module
 from holdfast.serve.grpc import stream as stream_module

@@ -12,7 +12,7 @@ import pytest
 from holdfast.core import commands as c
 from holdfast.core import queries as q
 from holdfast.core.job import Place
-from holdfast.proto.messages import SERVICE, message
+from holdfast.proto.conversion import SERVICE, message
 from holdfast.serve.grpc.calls import Calls
 from tests.queue_suite.tools import LONG_S, until
 from tests.remote.served import Served

@@ -7,10 +7,9 @@ from typing import Any
 import pytest
 
 from holdfast.core import commands as c
-from holdfast.engine.done import Done
 from holdfast.engine.engine import Engine
 from holdfast.engine.store_connection import StoreConnection
-from holdfast.engine.ticket import Ticket
+from holdfast.engine.ticket import Done, Ticket
 from holdfast.remote.address import ServerAddress
 from holdfast.remote.connection import RemoteConnection
 from tests.doubles import engine_of

@@ -12,8 +12,7 @@ from holdfast.core import queries as q
 from holdfast.core.indexed import LogItem
 from holdfast.core.job import Unreadable
 from holdfast.core.schedule import Schedule
-from holdfast.proto.messages import SERVICE, Asks
-from holdfast.proto.verbs import VERBS
+from holdfast.proto.conversion import SERVICE, VERBS, Asks
 from holdfast.serve.grpc.admission import BODIES
 from holdfast.serve.grpc.stream import MESSAGE_ASKS
 from tests.core.test_access import one_of

@@ -8,8 +8,7 @@ import grpc
 
 from holdfast.core import commands as c
 from holdfast.core import queries as q
-from holdfast.proto.messages import SERVICE, Asks, FromWorker
-from holdfast.proto.verbs import VERBS
+from holdfast.proto.conversion import SERVICE, VERBS, Asks, FromWorker
 from holdfast.serve.grpc import calls as calls_module
 from holdfast.serve.grpc import stream as stream_module
 from holdfast.serve.grpc.service import OPTIONS

@@ -9,7 +9,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from holdfast.core.token import Scope
-from holdfast.proto.messages import SERVICE
+from holdfast.proto.conversion import SERVICE
 from tests.queue_suite.tools import LONG_S
 from tests.remote.test_access import TokenServer
 

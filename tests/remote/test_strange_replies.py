@@ -9,7 +9,7 @@ import grpc
 import pytest
 
 from holdfast import HoldfastError, StoreError
-from holdfast.proto.messages import SERVICE, Asks, Replies
+from holdfast.proto.conversion import SERVICE, Asks, Replies
 from holdfast.queue.connect import connect
 
 

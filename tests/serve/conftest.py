@@ -6,7 +6,7 @@ refuses and translates.
 
 import pytest
 
-from holdfast.core.durations import moment_ms
+from holdfast.core.units import moment_ms
 from holdfast.testing.clock import MovedClock
 from tests.serve.clients import Served
 from tests.stores import ONE_OF_EACH, opener

@@ -23,8 +23,7 @@ from msgspec import inspect
 
 from holdfast.core.access import RULES, Scope
 from holdfast.engine.makers import open_connection
-from holdfast.proto.messages import SERVICE
-from holdfast.proto.verbs import BY_NAME
+from holdfast.proto.conversion import BY_NAME, SERVICE
 from holdfast.queue.connect import store_maker
 from holdfast.serve.bedrock.commands import COMMANDS
 from holdfast.serve.dashboard.app import Dashboard

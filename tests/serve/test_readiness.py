@@ -13,7 +13,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from holdfast.core import queries as q
 from holdfast.core.bounds import READ_AT_ONCE_BYTES
 from holdfast.engine.makers import open_connection
-from holdfast.proto.messages import SERVICE
+from holdfast.proto.conversion import SERVICE
 from holdfast.queue.connect import store_maker
 from holdfast.serve import asking
 from holdfast.serve.service import StoreProbe

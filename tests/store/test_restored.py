@@ -7,11 +7,10 @@ from itertools import pairwise
 
 import pytest
 
-from holdfast.core.commands import ReserveIds
+from holdfast.core.commands import ReserveIds, TakeSysid
 from holdfast.core.errors import LeaseLost
 from holdfast.core.ids import SLOTS
-from holdfast.core.sysid import TakeSysid
-from holdfast.engine.commands.restoring import MarkRestored
+from holdfast.engine.commands.sysids import MarkRestored
 from holdfast.queue.queue import Queue
 from holdfast.store.contract import Changes
 from holdfast.store.redis.connection import server_of

@@ -11,8 +11,8 @@ import pytest
 
 import holdfast
 from holdfast.core import commands as c
-from holdfast.engine.claim_hint import ClaimHint
 from holdfast.engine.engine import Engine
+from holdfast.engine.upkeep import ClaimHint
 from holdfast.queue.connect import store_maker
 from holdfast.store.common.clock import monotonic_s
 from holdfast.store.contract import ENDS, JOBS, NO_WAKE, Changes, Store

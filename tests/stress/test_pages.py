@@ -9,8 +9,7 @@ from typing import NamedTuple
 import pytest
 
 from holdfast.core.job import State
-from holdfast.core.queries import CheckCounts, JobFilter
-from holdfast.core.searching import SearchJobs
+from holdfast.core.queries import CheckCounts, JobFilter, SearchJobs
 from holdfast.queue.connect import store_maker
 from holdfast.serve.dashboard.app import PAGES
 from tests.http.served import Served

@@ -7,7 +7,7 @@ import pytest
 import holdfast
 from holdfast.core import commands as c
 from holdfast.engine.store_connection import StoreConnection
-from holdfast.proto.messages import message
+from holdfast.proto.conversion import message
 from holdfast.store.memory.store import MemoryStore
 from tests.cli.shell import Shell
 from tests.http.served import Served as HttpServed

@@ -10,8 +10,8 @@ from functools import partial
 
 import pytest
 
-from holdfast.core.durations import iso
 from holdfast.core.queries import ListWorkers
+from holdfast.core.units import iso
 from tests.work.conftest import Bench, children_of
 
 APP = "tests.work.blocking:queue"

@@ -3,6 +3,7 @@
 import asyncio
 import random
 from collections import Counter
+from functools import partial
 
 import pytest
 
@@ -178,9 +179,12 @@ def test_a_worker_that_got_all_that_came_lists_nothing_before_it_waits_again(con
 
     connection.ask_async = recorded
 
+    def has_claimed(times):
+        return asked.count(c.Claim) == times
+
     def bring():
         for claims, jobs in ((1, 1), (2, 4)):
-            until(lambda claims=claims: asked.count(c.Claim) == claims)
+            until(partial(has_claimed, claims))
             add(connection, jobs)
 
     work(connection, room=4, most=5, meanwhile=bring)

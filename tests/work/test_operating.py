@@ -10,7 +10,7 @@ import pytest
 
 import holdfast
 from holdfast.core.errors import BadInput
-from holdfast.core.sizes import size_bytes, size_text
+from holdfast.core.units import size_bytes, size_text
 from tests.queue_suite.tools import until
 from tests.work.conftest import PATIENCE_S, Bench, children_of, lines_of
 

@@ -18,8 +18,8 @@ import click
 
 from ..core.bounds import PAGE_JOBS
 from ..core.commands import Cancel, Command, Delete, Requeue
-from ..core.counting import counted
 from ..core.errors import HoldfastError, NotFound, Refused, StoreError
+from ..core.units import counted
 from .exits import Exit, complain, tell
 from .output import Listing, confirm, cut, emit, progress, say, since, table
 from .records import job_record, key_text

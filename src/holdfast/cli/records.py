@@ -7,7 +7,7 @@ import json
 from base64 import b64encode
 from typing import TYPE_CHECKING, Any
 
-from ..core.durations import iso
+from ..core.units import iso
 
 if TYPE_CHECKING:
     from ..core.indexed import Mark

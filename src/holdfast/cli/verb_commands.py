@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..core.bounds import MAX_INDEX
-from ..core.counting import counted
 from ..core.errors import Forbidden, NotFound
 from ..core.schedule import HISTORY
+from ..core.units import counted
 from . import jobs
 from .output import NOTHING, Grid, Listing, Printout, confirm, cut, note, progress, since, span
 from .records import (
@@ -203,7 +203,7 @@ def _limit(
     DOMAIN may be a pattern, 'cdn-*'. The limit applies from the next claim on, and replaces the old limit
     of the domain completely.
     """
-    from ..core.limit_text import limit_text
+    from ..core.limits import limit_text
 
     if rate is None and concurrency is None:
         raise click.UsageError("give --rate, --concurrency or --off; `holdfast limits` lists the limits")
@@ -224,7 +224,7 @@ def _remove_limit(queue: "Queue", *, domain: bytes) -> Printout:
 
 
 def _limit_row(one: "LimitLoad", _now: int) -> tuple[str, ...]:
-    from ..core.limit_text import rate_text
+    from ..core.limits import rate_text
 
     limit = one.limit
     rate = "" if limit.rate is None else rate_text(limit.rate)
@@ -380,7 +380,7 @@ def _run_schedule(queue: "Queue", *, name: str) -> Printout:
 
 
 def _schedule_row(found: "tuple[Planned, list[int]]", now: int) -> tuple[str, ...]:
-    from ..core.durations import iso
+    from ..core.units import iso
 
     planned, moments = found
     one = planned.schedule

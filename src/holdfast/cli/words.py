@@ -12,8 +12,8 @@ import click
 
 from ..core.bounds import DATA_BYTES
 from ..core.checks import json_body
-from ..core.durations import duration_ms, moment_ms
 from ..core.errors import BadInput, HoldfastError, TooLarge
+from ..core.units import duration_ms, moment_ms
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem

@@ -20,11 +20,10 @@ from msgspec.structs import replace
 from . import commands as c
 from . import handler as h
 from . import queries as q
+from .commands import RunSchedule, SetRetention, StopWorker, TakeSysid
 from .errors import Forbidden
 from .history import GetHistory
-from .managing import GetRetention, RunSchedule, SetRetention, StopWorker
-from .searching import ListTasks, SearchJobs
-from .sysid import TakeSysid
+from .queries import GetRetention, ListTasks, SearchJobs
 from .token import Grant as Grant
 from .token import Scope as Scope
 

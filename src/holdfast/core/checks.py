@@ -24,10 +24,10 @@ from .commands import (
     SendSignal,
     Step,
     Suspension,
+    TakeSysid,
     Update,
     WriteLog,
 )
-from .counting import counted
 from .defaults import Defaults
 from .errors import BadInput, TooLarge
 from .following import FAILED_JOB
@@ -35,7 +35,7 @@ from .glob import check_glob
 from .ids import MAX_ID, SYSIDS
 from .job import Backoff, Body, Code, Unreadable, size_of
 from .repeat import check_retry_after, parse_repeat
-from .sysid import TakeSysid
+from .units import counted
 
 # A number that may be larger than any double, or the same characters in a text. Linear in the length.
 _LARGE_NUMBER = (

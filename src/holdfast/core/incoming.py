@@ -13,7 +13,7 @@ from . import queries as q
 from .checks import check_key, check_name, check_whole
 from .errors import BadInput, TooLarge
 from .ids import MAX_ID, SYSIDS
-from .searching import SearchJobs
+from .queries import SearchJobs
 
 _Check = Callable[[str, Any], None]
 # The largest page, and the longest list.

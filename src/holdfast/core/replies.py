@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from . import commands as c
 from . import queries as q
+from .commands import RunSchedule, SetRetention, StopWorker, TakenSysid, TakeSysid
 from .defaults import Defaults
 from .errors import Fault
 from .handler import (
@@ -22,11 +23,9 @@ from .history import Bucket, GetHistory
 from .ids import IdRange
 from .indexed import Mark
 from .job import Body, Job
-from .managing import GetRetention, RunSchedule, SetRetention, StopWorker
 from .notes import JobLog, StepResult
+from .queries import GetRetention, JobPage, ListTasks, SearchJobs, TaskState
 from .schedule import Schedule
-from .searching import JobPage, ListTasks, SearchJobs, TaskState
-from .sysid import TakenSysid, TakeSysid
 from .token import Token
 from .worker import Worker
 

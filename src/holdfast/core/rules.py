@@ -28,7 +28,6 @@ from msgspec.structs import replace
 from . import rank
 from .bounds import MAX_TIME_MS, SUSPECT_CROWD
 from .commands import Hold
-from .counting import counted
 from .damage import DAMAGED
 from .errors import BadInput, LeaseLost, Refused
 from .job import (
@@ -45,6 +44,7 @@ from .job import (
 )
 from .outcome import note_loss, noted
 from .repeat import after_ms, next_run_ms, parse_repeat
+from .units import counted
 
 QUARANTINED = "quarantined"
 EXPIRED = "expired"

@@ -12,7 +12,8 @@ from . import commands as c
 from . import handler as h
 from . import queries as q
 from .bounds import DEFAULT_LEASE_MS
-from .managing import GetRetention, RunSchedule, SetRetention, StopWorker
+from .commands import RunSchedule, SetRetention, StopWorker
+from .queries import GetRetention
 
 Asked = type[c.Command | q.Query]
 

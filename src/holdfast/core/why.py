@@ -1,9 +1,8 @@
 """Why a job is not running, in a sentence."""
 
-from .counting import counted
-from .durations import iso
 from .job import Job, Place, Record, State
 from .limits import Domain, Limit, next_start_ms
+from .units import counted, iso
 from .worker import Blocker
 
 # How many workers are named whose slots are all occupied.

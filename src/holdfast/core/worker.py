@@ -2,8 +2,8 @@
 
 from msgspec.structs import replace
 
-from .counting import counted
 from .job import Record
+from .units import counted
 
 
 class Served(Record, frozen=True, kw_only=True):

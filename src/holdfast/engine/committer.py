@@ -17,11 +17,9 @@ from ..core import commands as c
 from ..core.errors import Closed, StoreError, Unsettled
 from ..store.common.clock import monotonic_s
 from ..store.common.interrupts import call_in_turn, may_be_interrupted
-from .done import Done
 from .engine import Engine
 from .group import CommitThread, Group
-from .submitter import Submitter
-from .ticket import Ticket, deliver
+from .ticket import Done, Submitter, Ticket, deliver
 from .waiter import Waiter
 
 # From this many answers on they are committed beside claims. Fewer may be those of jobs with a limit, whose

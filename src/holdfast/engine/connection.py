@@ -15,7 +15,7 @@ from ..core import commands as c
 from ..core.queries import FindToken, GetTime, Query, SelectJobs
 from ..store.common.lending import InAutocommit
 from ..store.contract import AnyStore
-from .submitter import Submitter
+from .ticket import Submitter
 
 if TYPE_CHECKING:
     from .engine import AnyEngine

@@ -25,19 +25,19 @@ from ..store.common.interrupts import import_all
 from ..store.contract import AnyStore, Changes, Leased, ReadTxn, Store, Txn
 from . import joblog, plain
 from .batch.task_defaults import FRESH_MS, KnownDefaults
-from .done import Done
 from .shard_info import UNSHARDED, ShardInfo
 from .sysid import RENEW_MS, IdMaker, IdSource, OutOfNumbers, StopPeriod
+from .ticket import Done
 
 if TYPE_CHECKING:
     from .batch.batch import Batch
-    from .claim_hint import ClaimHint
     from .metrics import CommitMeter
+    from .upkeep import ClaimHint
 
 T = TypeVar("T")
 CLAIMING = (c.Claim, c.Upkeep)
 # What a plain add does not need is imported where it is used: many processes do nothing else.
-BATCHES, READS = ("claim_hint", "transaction", "upkeep"), ("queries",)
+BATCHES, READS = ("transaction", "upkeep"), ("queries",)
 
 
 @cache
@@ -278,7 +278,7 @@ class Engine(AnyEngine):
     def claim_hint(self, commands: Sequence[c.Command]) -> "ClaimHint":
         """Read whether waiting claims may find a job; see `read_claim_hint`."""
         _import(BATCHES)
-        from .claim_hint import read_claim_hint
+        from .upkeep import read_claim_hint
 
         found = self.read(lambda txn: read_claim_hint(txn, commands), hint=True)
         if found.is_upkeep_due:

@@ -17,11 +17,10 @@ from ..core.history import GetHistory
 from ..core.job import WAITING, Body, Job, Place, State, Unreadable, marked, readable, unreadable
 from ..core.kinds import HANDLED, LIMIT, PATTERNS, PAUSE, SCHEDULE, name_of
 from ..core.limits import Limit, is_pattern
-from ..core.managing import GetRetention
 from ..core.notes import StepResult
+from ..core.queries import GetRetention, ListTasks, SearchJobs
 from ..core.redaction import redact_body, redact_named
 from ..core.rules import waits_for_signal
-from ..core.searching import ListTasks, SearchJobs
 from ..core.why import Facts, why
 from ..core.worker import Blocker, Worker, runs_handlers, runs_task
 from ..store.contract import AnyStore, ReadTxn, WaitingQuery

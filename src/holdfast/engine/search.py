@@ -13,9 +13,17 @@ import msgspec
 from ..core import ids, rank
 from ..core.bounds import MINUTE_MS
 from ..core.job import Body, Job, Place, State
-from ..core.queries import CountJobs, CountKey, JobFilter
+from ..core.queries import (
+    CountJobs,
+    CountKey,
+    DataMatch,
+    JobFilter,
+    JobPage,
+    ListTasks,
+    SearchJobs,
+    TaskState,
+)
 from ..core.redaction import redact
-from ..core.searching import DataMatch, JobPage, ListTasks, SearchJobs, TaskState
 from ..store.common.clock import monotonic_s
 from ..store.contract import ReadTxn
 from .records import check_page

@@ -17,12 +17,12 @@ from msgspec.structs import replace
 from ..core import ids
 from ..core.bounds import SYSID_LEASE_MS
 from ..core.commands import NewJob
-from ..core.durations import iso
 from ..core.errors import Stopped, StoreFull
 from ..core.job import Record
 from ..core.kinds import SYSID
 from ..core.layout import ROW_RECORDS
 from ..core.moving import check_open
+from ..core.units import iso
 from ..store.common.clock import monotonic_s
 from ..store.contract import NOTHING, Changes, RowKey, Store, Txn
 

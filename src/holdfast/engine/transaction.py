@@ -27,8 +27,8 @@ from .commands.handlers import HandlerHead
 from .commands.requests import RequestNote
 from .commands.schedules import Kept
 from .commands.verbs import VERBS, JobRef
-from .done import Done
 from .records import Patterns
+from .ticket import Done
 
 # Of the rows of these tables, a process of an older version keeps the fields that it does not know.
 ROW_RECORDS.update(

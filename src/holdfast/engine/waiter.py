@@ -18,10 +18,9 @@ from ..core import commands as c
 from ..core.errors import Closed, StoreError
 from ..store.common.clock import monotonic_s
 from ..store.common.interrupts import ServiceThread, wake
-from .done import Done
 from .engine import Engine
 from .group import Group, take
-from .ticket import Ticket
+from .ticket import Done, Ticket
 
 # The longest sleep until a due time, because clocks may jump.
 LONGEST_SLEEP_S = 1.0

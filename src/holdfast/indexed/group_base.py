@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
-from ..core.durations import duration_ms
+from ..core.units import duration_ms
 from ..queue.options import Duration
 from .base import BaseConsumer, OnAdvance, P, S, T
 from .restart import Restart

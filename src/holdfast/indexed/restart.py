@@ -3,8 +3,8 @@
 from collections.abc import Callable
 
 from ..core.checks import check_whole
-from ..core.durations import duration_ms
 from ..core.errors import BadInput
+from ..core.units import duration_ms
 from ..queue.options import Duration
 
 

@@ -20,8 +20,8 @@ from msgspec.structs import replace
 
 from ..core import ids
 from ..core.bounds import DAY_MS, JOURNAL_LEASE_MS, MINUTE_MS
+from ..core.commands import TakenSysid, TakeSysid
 from ..core.errors import HoldfastError, StoreError, Unavailable
-from ..core.sysid import TakenSysid, TakeSysid
 from .folder import JournalFolder, KeptSysid
 
 log = logging.getLogger("holdfast")

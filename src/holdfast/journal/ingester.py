@@ -18,10 +18,10 @@ from msgspec.structs import replace
 
 from ..core import commands as c
 from ..core.bounds import BATCH_JOBS, HOUR_MS
-from ..core.counting import counted
+from ..core.commands import TakenSysid, TakeSysid
 from ..core.errors import BadInput, HoldfastError, NotFound, Refused, StoreFull
 from ..core.slots import shard_of
-from ..core.sysid import TakenSysid, TakeSysid
+from ..core.units import counted
 from ..engine.connection import Connection
 from ..engine.ticket import Ticket
 from ..store.common.clock import monotonic_s

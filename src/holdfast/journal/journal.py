@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 
 from ..core import commands as c
 from ..core.checks import check_command
-from ..core.lines import adds_of_lines
+from ..core.creating import adds_of_lines
 from ..engine.ticket import Ticket
 from ..store.common.clock import system_clock
 from .backlog import Backlog, backlog_name

@@ -18,10 +18,9 @@ import msgspec
 from msgspec.structs import replace
 
 from ..core import commands as c
-from ..core.creating import alike
+from ..core.creating import alike, check_line_names
 from ..core.errors import BadInput
 from ..core.job import Body
-from ..core.lines import check_line_names
 
 # What a template's data is: the default, which is not written.
 NO_DATA = c.NewJob(task="-").data

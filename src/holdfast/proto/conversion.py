@@ -1,5 +1,10 @@
 """Records as messages and back, by tables that are made once from the fields of the records.
 
+The classes of the messages are made from `queue.binpb`, the compiled `queue.proto`: `make proto` writes it,
+and tests hold it against the source. Python code of protoc would run with two major versions of protobuf. The
+tables of verbs follow from the service there, the records and `core.replies`: a command that is added here
+and not there, or there and not here, fails when this file is imported.
+
     record                       message
     int float bool str bytes     the field of that kind
     X | None                     absent: None; a tuple of names that may be None: `Names`
@@ -14,18 +19,49 @@ What is at its default is not sent. Encoding makes plain dicts, of which one con
 message; a message per record would be copied into the next larger one.
 """
 
+import re
 import types
 from collections.abc import Callable, Mapping
 from enum import Enum
 from itertools import compress
 from operator import attrgetter, ne
+from pathlib import Path
 from typing import Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
 
 import msgspec
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from msgspec.structs import fields
 
+from ..core import commands as c
 from ..core import job as jobs
 from ..core.errors import BadInput, Fault, HoldfastError, error_of
+from ..core.queries import FindToken, Query
+from ..core.replies import REPLIES
+
+# Not the pool of the process: that may have stubs which the application has generated from the same file.
+POOL = descriptor_pool.DescriptorPool()
+DESCRIPTION = Path(__file__).with_name("queue.binpb")
+
+
+def _load() -> Any:
+    files = descriptor_pb2.FileDescriptorSet.FromString(DESCRIPTION.read_bytes())
+    for file in files.file:
+        POOL.AddSerializedFile(file.SerializeToString())
+    return POOL.FindFileByName("holdfast/v1/queue.proto")
+
+
+_file = _load()
+SERVICE = _file.services_by_name["Queue"]
+
+
+def message(name: str) -> Any:
+    """The class of a message by its name."""
+    return message_factory.GetMessageClass(_file.message_types_by_name[name])
+
+
+Asks, Replies = message("Asks"), message("Replies")
+FromWorker, ToWorker = message("FromWorker"), message("ToWorker")
+
 
 Convert = Callable[[Any], Any]
 # Fields of a record that are never sent: the server does not believe a client what a record was.
@@ -266,3 +302,90 @@ def _fields_of(kind: Any, descriptor: Any) -> list[_Field]:
 
 def _default_of(field: Any) -> Any:
     return field.default if field.default_factory is msgspec.NODEFAULT else field.default_factory()
+
+
+# Queries that only a server itself makes.
+UNSERVED = (FindToken,)
+# What only streams and small clients call: these stand for no record.
+OWN = ("Next", "Wait", "Session", "Work")
+
+
+class Verb(NamedTuple):
+    """A command or query as it is called: `name` is that of the call, `field` that of `Ask` and `Reply`."""
+
+    kind: type[c.Command | Query]
+    name: str
+    field: str
+    request: Any
+    reply: Any
+    encode: Convert
+    decode: Convert
+    encode_reply: Convert
+    decode_reply: Convert
+
+
+def _await_reply() -> Pair:
+    ended = message_of(c.Ended, message("Ended").DESCRIPTOR)
+    assert ended.encode is not None and ended.decode is not None
+    encode, decode = ended.encode, ended.decode
+
+    def encode_reply(reply: Any) -> dict[str, Any]:
+        if reply is None:
+            return {}
+        return {"gone": True} if isinstance(reply, str) else {"ended": encode(reply)}
+
+    def decode_reply(sent: Any) -> Any:
+        if sent.HasField("ended"):
+            return decode(sent.ended)
+        return "gone" if sent.gone else None
+
+    return Pair(encode_reply, decode_reply)
+
+
+def _reply_of(kind: Any, descriptor: Any) -> Pair:
+    """The conversion of a reply: as the message itself, or as its only field."""
+    if kind is None:
+        return Pair(lambda _: {}, lambda _: None)
+    if descriptor.name == "AwaitReply":
+        return _await_reply()
+    is_record = isinstance(kind, type) and issubclass(kind, msgspec.Struct)
+    if is_record or (get_origin(kind) is tuple and len(get_args(kind)) == len(descriptor.fields) > 1):
+        return message_of(kind, descriptor)
+    # As a tuple of one field.
+    pair = message_of(tuple[kind], descriptor)
+    assert pair.encode is not None and pair.decode is not None
+    encode, decode = pair.encode, pair.decode
+    return Pair(lambda reply: encode((reply,)), lambda sent: decode(sent)[0])
+
+
+def _verb(kind: type[c.Command | Query], method: Any) -> Verb:
+    asked = message_of(kind, method.input_type)
+    replied = _reply_of(REPLIES[kind], method.output_type)
+    assert asked.encode and asked.decode and replied.encode and replied.decode
+    return Verb(
+        kind=kind,
+        name=method.name,
+        field=re.sub(r"(?<!^)(?=[A-Z])", "_", method.name).lower(),
+        request=message(method.input_type.name),
+        reply=message(method.output_type.name),
+        encode=asked.encode,
+        decode=asked.decode,
+        encode_reply=replied.encode,
+        decode_reply=replied.decode,
+    )
+
+
+def _all() -> dict[type[c.Command | Query], Verb]:
+    methods = {method.name: method for method in SERVICE.methods if method.name not in OWN}
+    kinds = {kind.__name__: kind for kind in REPLIES if kind not in UNSERVED}
+    assert methods.keys() == kinds.keys(), f"of proto and core one lacks {methods.keys() ^ kinds.keys()}"
+    return {kind: _verb(kind, methods[name]) for name, kind in kinds.items()}
+
+
+VERBS = _all()
+BY_NAME = {verb.name: verb for verb in VERBS.values()}
+BY_FIELD = {verb.field: verb for verb in VERBS.values()}
+
+_claimed = message_of(c.Claimed, message("Claimed").DESCRIPTOR)
+assert _claimed.encode is not None
+encode_claimed = _claimed.encode

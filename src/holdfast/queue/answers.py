@@ -10,9 +10,9 @@ from typing import Any, NamedTuple, TypeVar
 import msgspec
 
 from ..core.bounds import ERROR_BYTES
-from ..core.durations import duration_ms
 from ..core.errors import BadInput, HoldfastError
 from ..core.job import Job
+from ..core.units import duration_ms
 from .options import Duration
 
 # How much earlier than its limit a run is answered with an error.

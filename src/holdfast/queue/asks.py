@@ -8,15 +8,16 @@ from ..core import commands as c
 from ..core import queries as q
 from ..core.bounds import CLAIM_JOBS, DOMAIN_BYTES, MIN_LEASE_MS, PAGE_JOBS
 from ..core.checks import check_command, check_key, check_name, check_new, check_whole
+from ..core.commands import RunSchedule, SetRetention, StopWorker
 from ..core.creating import add_commands
-from ..core.durations import duration_ms, moment_ms
 from ..core.errors import BadInput, JobFailed, NotFound, Timeout
 from ..core.job import Body, Job, State, readable
 from ..core.limits import Limit, check_limit
-from ..core.managing import GetRetention, RunSchedule, SetRetention, StopWorker
 from ..core.notes import LogLine, StepResult
+from ..core.queries import GetRetention
 from ..core.schedule import Schedule
 from ..core.schedule import check as check_schedule
+from ..core.units import duration_ms, moment_ms
 from ..core.worker import Worker
 from .encoding import decode, encode_data
 from .options import (

@@ -11,11 +11,11 @@ from ..core import commands as c
 from ..core.bounds import DEFAULT_LEASE_MS
 from ..core.checks import check_name, check_new
 from ..core.defaults import Defaults, TaskKey
-from ..core.durations import duration_ms
 from ..core.errors import BadInput, Closed, NotFound
 from ..core.following import FAILED_JOB
 from ..core.job import Body
 from ..core.schedule import Schedule
+from ..core.units import duration_ms
 from ..engine.connection import Connection
 from ..engine.makers import ConnectionMaker, open_connection
 from ..engine.ticket import Ticket

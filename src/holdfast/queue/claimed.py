@@ -9,10 +9,10 @@ from msgspec.structs import replace
 
 from ..core import commands as c
 from ..core.checks import check_command
-from ..core.durations import duration_ms
 from ..core.errors import BadInput, LeaseLost, Refused
 from ..core.job import VERB_OF, Body, Code, Job, trace_id_of
 from ..core.notes import lines_of
+from ..core.units import duration_ms
 from ..engine import joblog
 from ..store.common.clock import monotonic_s
 from . import asks, tracing

@@ -22,8 +22,8 @@ from msgspec.inspect import CustomType, type_info
 
 from ..core.bounds import CLAIM_JOBS
 from ..core.checks import check_whole
-from ..core.durations import duration_ms
 from ..core.errors import BadInput
+from ..core.units import duration_ms
 from .answers import Fates
 from .encoding import is_readable
 from .options import Duration, JobOptions, check_options

@@ -18,10 +18,10 @@ from ..core import queries as q
 from ..core.bounds import STEPS_KEPT
 from ..core.checks import check_command
 from ..core.commands import NewJob, Suspension
-from ..core.durations import duration_ms, moment_ms
 from ..core.errors import BadInput, ChildFailed, NotFound, Timeout
 from ..core.job import Body, Job, State, Unreadable
 from ..core.notes import StepResult
+from ..core.units import duration_ms, moment_ms
 from ..store.common.clock import monotonic_s
 from . import tracing
 from .answers import RAISED, Failed, Retry, Suspended

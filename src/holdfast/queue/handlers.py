@@ -4,7 +4,6 @@ from collections.abc import AsyncIterator, Awaitable, Iterator, Mapping
 from typing import Any, Protocol, TypedDict, TypeVar, Unpack
 
 from ..core.bounds import HANDLER_PAGE
-from ..core.durations import duration_ms
 from ..core.errors import BadInput
 from ..core.handler import (
     DeleteHandler,
@@ -17,6 +16,7 @@ from ..core.handler import (
     SetHandler,
     check_handler,
 )
+from ..core.units import duration_ms
 from .asks import QueueRequest, same
 from .options import Duration, task_name
 

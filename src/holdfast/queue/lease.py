@@ -10,8 +10,7 @@ from ..core.errors import HoldfastError, LeaseLost, NotFound
 from ..core.job import Job
 from ..engine import joblog
 from ..engine.connection import Connection
-from ..engine.submitter import Submitter
-from ..engine.ticket import Ticket
+from ..engine.ticket import Submitter, Ticket
 from ..store.common.clock import monotonic_s, system_clock
 from .timers import BackgroundThread, DueHeap
 

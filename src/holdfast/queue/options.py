@@ -11,9 +11,9 @@ from ..core.checks import check_name, check_whole
 from ..core.commands import NewJob, OnConflict
 from ..core.creating import create
 from ..core.defaults import FOLLOWED, Defaults
-from ..core.durations import duration_ms, moment_ms
 from ..core.errors import BadInput
 from ..core.job import Backoff, Body
+from ..core.units import duration_ms, moment_ms
 from .encoding import encode_data
 
 P = ParamSpec("P")

@@ -9,7 +9,7 @@ from ..core.errors import BadInput, Forbidden, HoldfastError, TooLarge
 from ..core.queries import Query
 from ..engine.group import bytes_of
 from ..engine.ticket import Ticket
-from ..proto.verbs import VERBS, decode_error
+from ..proto.conversion import VERBS, decode_error
 from ..store.common.clock import monotonic_s
 
 Asked = c.Command | Query

@@ -26,7 +26,7 @@ from ..core import commands as c
 from ..core.errors import Closed, HoldfastError, StoreError, Unavailable, error_of
 from ..core.queries import GetTime, Query
 from ..engine.ticket import Ticket, deliver
-from ..proto.messages import SERVICE, Asks, Replies
+from ..proto.conversion import SERVICE, Asks, Replies
 from ..store.common.clock import monotonic_s
 from ..store.common.interrupts import ServiceThread
 from ..store.common.outage import Outages

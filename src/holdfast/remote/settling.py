@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from ..core import commands as c
 from ..core import handler as h
+from ..core.commands import RunSchedule
 from ..core.errors import (
     Closed,
     Forbidden,
@@ -21,7 +22,6 @@ from ..core.errors import (
     Unsettled,
 )
 from ..core.job import Job, Place, State
-from ..core.managing import RunSchedule
 from ..core.queries import GetJob, Query
 
 # To do these twice is not the same as once.

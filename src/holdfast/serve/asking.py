@@ -19,8 +19,7 @@ from ..core.job import Body, Job
 from ..core.queries import Query
 from ..engine.commands.adding import is_free
 from ..engine.connection import Connection
-from ..engine.submitter import Submitter
-from ..engine.ticket import CallbackTicket, Ticket
+from ..engine.ticket import CallbackTicket, Submitter, Ticket
 
 T = TypeVar("T")
 # How long a client waits for the store, beside the wait that it asks for. A store that is away is tried for

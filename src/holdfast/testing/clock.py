@@ -2,7 +2,7 @@
 
 from datetime import UTC, datetime
 
-from ..core.durations import duration_ms, moment_ms
+from ..core.units import duration_ms, moment_ms
 from ..queue.options import Duration, Moment
 
 

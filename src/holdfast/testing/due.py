@@ -6,9 +6,9 @@ from typing import Any, NamedTuple
 
 from ..core import commands as c
 from ..core import queries as q
-from ..core.durations import duration_ms, moment_ms
 from ..core.errors import BadInput, NotFound, Timeout
 from ..core.job import Job, State
+from ..core.units import duration_ms, moment_ms
 from ..queue import asks
 from ..queue.options import Duration, Moment, TaskRef
 from ..queue.queue import ClaimedJob, Queue

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import msgspec
 
-from ..core.counting import counted
 from ..core.errors import NotFound, Unavailable
+from ..core.units import counted
 
 WRITE_S = 1.0
 # The maximum age of the file, and of the last reply to a claim (which waits five seconds for a job).

@@ -19,7 +19,7 @@ import sys
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from ..core.durations import iso
+from ..core.units import iso
 
 TEXT, JSON = "text", "json"
 FORMAT_VARIABLE, VERBOSITY_VARIABLE = "HOLDFAST_LOG_FORMAT", "HOLDFAST_LOG_VERBOSITY"

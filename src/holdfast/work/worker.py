@@ -24,9 +24,9 @@ from msgspec.structs import replace
 
 from ..core import commands as c
 from ..core.checks import check_whole
-from ..core.durations import duration_ms
 from ..core.errors import BadInput, HoldfastError, NotFound, Refused
 from ..core.job import Code, Job
+from ..core.units import duration_ms
 from ..engine import joblog
 from ..queue import asks
 from ..queue.aio import AsyncClaimedJob, AsyncQueue

@@ -10,8 +10,8 @@ from contextlib import contextmanager
 from time import sleep
 from typing import IO
 
-from ...core.counting import counted
 from ...core.errors import HoldfastError
+from ...core.units import counted
 from ...store.common.clock import monotonic_s
 from .app import STORE, BenchApp
 

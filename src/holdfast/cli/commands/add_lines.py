@@ -16,9 +16,9 @@ from typing import IO, TYPE_CHECKING, Any
 
 from ...core.bounds import BATCH_BYTES, BATCH_JOBS, DATA_BYTES
 from ...core.checks import check_new
-from ...core.counting import counted
 from ...core.errors import BadInput, HoldfastError
 from ...core.job import size_of
+from ...core.units import counted
 from ..output import emit, note, progress, say
 from ..session import Session
 from ..words import Description, json_text, open_input, stdin

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ...core.bounds import HOUR_MS, MINUTE_MS, PAGE_JOBS
-from ...core.counting import counted
 from ...core.errors import BadInput, StoreCorrupt
+from ...core.units import counted
 from ..exits import Exit
 from ..jobs import Selection, find
 from ..output import emit, progress, say, span
@@ -156,7 +156,7 @@ def _notes(queue: "Queue", *, full: bool) -> list[str]:
 
 def _unclosed(queue: "Queue") -> list[str]:
     """A store that was in use when it was last written, long ago: it may be a restored backup."""
-    from ...engine.commands.restoring import last_used_ms
+    from ...engine.commands.sysids import last_used_ms
     from ...engine.store_connection import StoreConnection
 
     if not isinstance(queue.connection, StoreConnection):
@@ -171,8 +171,7 @@ def _unclosed(queue: "Queue") -> list[str]:
 def _unknown_tasks(queue: "Queue") -> list[str]:
     """The tasks with waiting jobs that no live worker runs: their names may be mistyped."""
     from ...core.handler import ListHandlers
-    from ...core.queries import ask_all
-    from ...core.searching import ListTasks
+    from ...core.queries import ListTasks, ask_all
     from ...core.worker import runs_task
 
     tenant, ask = queue.tenant, queue.connection.ask

@@ -190,7 +190,7 @@ def _run_here(found: "Handler", payload: bytes, runners: str | None) -> "RunResu
 
 
 def _result_record(result: "RunResult") -> dict[str, Any]:
-    from ...core.lines import body_of_line
+    from ...core.creating import body_of_line
     from ..records import plain
 
     def value(body: str | bytes | None) -> Any:

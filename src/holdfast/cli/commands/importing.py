@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ...core.counting import counted
 from ...core.errors import BadInput
+from ...core.units import counted
 from ..importing.readers import READERS, OldQueue, errors_of
 from ..output import Grid, answer
 from ..session import Session, settings

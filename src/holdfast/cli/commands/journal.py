@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ...core.counting import counted
+from ...core.units import counted
 from ..output import NOTHING, Grid, Listing, answer, show_list, since
 from ..session import Session, settings
 

@@ -161,8 +161,7 @@ def _lacks(error: ImportError) -> Exception:
 
 def _options(session: Session, said: dict[str, Any]) -> "Options":
     from ...core.checks import check_name
-    from ...core.durations import duration_ms
-    from ...core.sizes import size_bytes
+    from ...core.units import duration_ms, size_bytes
     from ...serve.config import Options
 
     check_name("bedrock-tenant", said["bedrock_tenant"], empty=True)

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ...core.counting import counted
-from ...core.durations import iso
+from ...core.units import counted, iso
 from ..output import clean, cut, emit, painted, say, since, span
 from ..session import Session, now_ms, settings
 from ..words import JobId

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ...core.counting import counted
 from ...core.errors import BadInput, HoldfastError, Unquoted
+from ...core.units import counted
 from ..output import answer
 from ..session import Session, settings
 

@@ -46,7 +46,7 @@ def restored(session: Session, /, *, url: str | None) -> None:
     Run this after the restore, before any process uses the store. Claim numbers and ids go on above all that
     were used before the restore. Running it again does no harm. See docs/backup.md.
     """
-    from ...engine.commands.restoring import MarkRestored
+    from ...engine.commands.sysids import MarkRestored
     from ...engine.store_connection import StoreConnection
 
     session.store = url or session.store

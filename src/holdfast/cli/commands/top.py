@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ...core.durations import iso
+from ...core.units import iso
 from ..output import NOTHING, clean, cut, emit, since, style_of, terminal
 from ..records import pause_text, worker_record
 from ..session import Session, settings
@@ -37,7 +37,7 @@ STATES = ("WAITING", "SCHEDULED", "RUNNING", "PAUSED", "FINISHED", "FAILED")
 @click.pass_obj
 def top(session: Session, /, *, interval: str, once: bool) -> None:
     """Watch throughput, queue depth, workers and running jobs. Ctrl-C ends it."""
-    from ...core.durations import duration_ms
+    from ...core.units import duration_ms
 
     pause_s = max(duration_ms(interval, name="interval") / 1000, 0.05)
     with session.existing() as queue:

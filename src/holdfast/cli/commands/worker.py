@@ -130,7 +130,7 @@ def worker(ctx: click.Context, /, names: tuple[str, ...], **said: Any) -> None:
     logged to stderr with their tracebacks. The exit code is 0 if the worker was stopped or has no job left,
     also if jobs failed; see `holdfast --help` for the others.
     """
-    from ...core.counting import counted
+    from ...core.units import counted
     from ...work.logs import WORKER, configure
     from ...work.supervisor.supervisor import Supervisor
 
@@ -192,7 +192,7 @@ def _log_options(said: dict[str, Any]) -> "LogOptions":
 
 
 def _options(names: tuple[str, ...], said: dict[str, Any]) -> Any:
-    from ...core.durations import duration_ms
+    from ...core.units import duration_ms
     from ...work.options import WorkerOptions
     from ...work.scheduler import read_weights
 
@@ -272,13 +272,13 @@ def _check_module(name: str) -> None:
 def _lease_ms(text: str) -> int:
     """Check the lease at the start, not with the first claim."""
     from ...core.bounds import MIN_LEASE_MS
-    from ...core.durations import duration_ms
+    from ...core.units import duration_ms
 
     return duration_ms(text, name="lease", least_ms=MIN_LEASE_MS)
 
 
 def _sizes(said: dict[str, Any]) -> dict[str, int]:
-    from ...core.sizes import size_bytes
+    from ...core.units import size_bytes
 
     return {
         name: size_bytes(said[name], name=name.replace("_", "-"), least=least)

@@ -11,8 +11,7 @@ from ...core.kinds import UNIQUE
 from ...core.slots import slot_for
 from ...core.unique import Unique, UniqueKey, read_unique
 from ...store.contract import ReadTxn
-from .draft import Draft
-from .working_set import WorkingSet
+from .working_set import Draft, WorkingSet
 
 _encode = msgspec.json.Encoder().encode
 

@@ -1,7 +1,7 @@
-"""The interface of `Batch` that the other modules of this folder use."""
+"""The interface of `Batch` for the other modules of this folder, and dicts whose changes can be undone."""
 
 from collections.abc import Collection
-from typing import Any, Protocol
+from typing import Any, Generic, Protocol, TypeVar
 
 from ...core.job import Body, Job
 from ...core.queries import Paused
@@ -9,8 +9,35 @@ from ...store.contract import RowKey, Txn
 from ..shard_info import ShardInfo
 from ..sysid import IdMaker
 from .counters import Counts
-from .draft import Draft, Undo
 from .new_jobs import NewJobGroups
+
+K = TypeVar("K")
+V = TypeVar("V")
+# Marks a key that was absent before.
+ABSENT: Any = object()
+# Changes in order: the dict, the key, and the value before.
+Undo = list[tuple[dict[Any, Any], Any, Any]]
+
+
+class Draft(dict[K, V], Generic[K, V]):
+    """Records changes made by `[]=` in `undo`. Values that were read from the store are set by `update`."""
+
+    __slots__ = ("undo",)
+    undo: Undo
+
+    def __setitem__(self, key: K, value: V) -> None:
+        self.undo.append((self, key, self.get(key, ABSENT)))
+        dict.__setitem__(self, key, value)
+
+
+def undo_changes(undo: Undo) -> None:
+    """Undo all changes of the list."""
+    for table, key, before in reversed(undo):
+        if before is ABSENT:
+            dict.pop(table, key, None)
+        else:
+            dict.__setitem__(table, key, before)
+    undo.clear()
 
 
 class WorkingSet(Protocol):

@@ -5,11 +5,12 @@ import msgspec
 from ...core import commands as c
 from ...core.bounds import DEFAULT_RETENTION_MS, DOMAIN_BYTES
 from ...core.checks import check_key, check_name
+from ...core.commands import SetRetention
 from ...core.errors import BadInput, TooLarge
 from ...core.jump import Overdue
 from ...core.kinds import LIMIT, PATTERNS, PAUSE, SETTING, name_of
 from ...core.limits import check_limit, is_pattern
-from ...core.managing import GetRetention, SetRetention
+from ...core.queries import GetRetention
 from ...store.contract import ReadTxn
 from ..batch.batch import Batch
 from ..records import Patterns, read_patterns

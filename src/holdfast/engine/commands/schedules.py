@@ -13,10 +13,10 @@ from ...core import commands as c
 from ...core import ids
 from ...core import schedule as s
 from ...core.checks import check_new
+from ...core.commands import RunSchedule
 from ...core.errors import BadInput, HoldfastError, NotFound, StoreFull
 from ...core.job import Place, Record
 from ...core.kinds import FLOOR, NUMBER, SCHEDULE, name_of
-from ...core.managing import RunSchedule
 from ...core.schedule import HISTORY, LastRun, Schedule
 from ...core.slots import slot_of_schedule
 from ..batch.batch import Batch

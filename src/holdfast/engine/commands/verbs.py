@@ -13,18 +13,16 @@ from ...core import commands as c
 from ...core import family, following, rules
 from ...core import handler as h
 from ...core.answering import answered
+from ...core.commands import RunSchedule, SetRetention, StopWorker, TakeSysid
 from ...core.errors import LeaseLost, NotFound, StoreCorrupt
 from ...core.job import VERB_OF, Body, Code, Job, Place, State, whole_second
-from ...core.managing import RunSchedule, SetRetention, StopWorker
 from ...core.slots import slot_in
-from ...core.sysid import TakeSysid
 from ..batch import notes, task_defaults
 from ..batch.batch import Batch
 from ..queries import check_counts
 from . import chores, governing, handlers, indexing, requests, schedules, suspending, tokens, workers
 from .adding import add_all, add_one, check_held, put, reserve_ids
-from .restoring import MarkRestored, mark_restored
-from .sysids import take_sysid
+from .sysids import MarkRestored, mark_restored, take_sysid
 
 
 class JobRef(int):

@@ -14,10 +14,10 @@ from msgspec.structs import replace
 from ...core import commands as c
 from ...core import queries as q
 from ...core.checks import check_name
+from ...core.commands import StopWorker
 from ...core.errors import BadInput, Forbidden, NotFound, TooLarge
 from ...core.job import Record
 from ...core.kinds import WORKER
-from ...core.managing import StopWorker
 from ...core.worker import Worker, narrow
 from ...store.contract import ReadTxn
 from ..batch.batch import Batch

@@ -21,8 +21,8 @@ from typing import Any
 
 import msgspec
 
-from ...core.counting import counted
 from ...core.errors import StoreCorrupt
+from ...core.units import counted
 from ...store.contract import Changes, JobFilter, ReadTxn, Store, Txn
 from .parts import CopiedPart, CountsPart, Live, Settled, ShardCountsPart, Tally
 from .rows import row_parts

@@ -25,6 +25,7 @@ from ...core import commands as c
 from ...core import handler as h
 from ...core import ids
 from ...core.checks import check_defaults
+from ...core.commands import RunSchedule, SetRetention, StopWorker, TakeSysid
 from ...core.errors import (
     BadInput,
     Closed,
@@ -37,18 +38,15 @@ from ...core.errors import (
 )
 from ...core.job import Job
 from ...core.kinds import SCHEDULE, name_of
-from ...core.managing import RunSchedule, SetRetention, StopWorker
 from ...core.slots import check_followers, check_one_slot, shard_of, slot_of_schedule, slot_of_worker
-from ...core.sysid import TakeSysid
 from ...store.contract import ReadTxn
 from ..commands.adding import NameGone
 from ..commands.handlers import MarkHandled
-from ..commands.restoring import MarkRestored
+from ..commands.sysids import MarkRestored
 from ..commands.verbs import RepairCounts
 from ..committer import Committer
 from ..engine import AnyEngine
-from ..submitter import Submitter
-from ..ticket import Ticket, deliver
+from ..ticket import Submitter, Ticket, deliver
 from .sharded import ShardedEngine, slot_of, slot_of_new
 from .sharded_claim import ClaimPart, ShardedClaim
 

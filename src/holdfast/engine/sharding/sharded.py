@@ -9,11 +9,11 @@ from typing import Any
 
 from ...core import commands as c
 from ...core import ids, slots
+from ...core.commands import TakeSysid
 from ...core.errors import BadInput, Closed, HoldfastError, StoreError, WouldBlock
 from ...core.kinds import TOKEN
 from ...core.limits import is_pattern
 from ...core.slots import shard_of
-from ...core.sysid import TakeSysid
 from ...store.contract import AnyStore, Store
 from ...store.sharded.store import ShardedStore
 from ..commands import requests

@@ -18,8 +18,7 @@ from ...core.bounds import CLAIM_BYTES, CLAIM_JOBS
 from ...core.errors import HoldfastError, StoreError
 from ...store.common.clock import monotonic_s
 from ...store.contract import picks_left
-from ..submitter import Submitter
-from ..ticket import Ticket, deliver, lock
+from ..ticket import Submitter, Ticket, deliver, lock
 
 # How long the other shards wait while one is down, before all are asked again.
 RETRY_S = 5.0

@@ -16,12 +16,12 @@ from ...core import rules
 from ...core.access import Scope
 from ...core.bounds import PAGE_JOBS
 from ...core.checks import json_body
-from ...core.durations import duration_ms
+from ...core.commands import RunSchedule, SetRetention, StopWorker
 from ...core.errors import BadInput
 from ...core.job import Job, Place
 from ...core.limits import Limit
-from ...core.managing import RunSchedule, SetRetention, StopWorker
 from ...core.token import RANDOM_BYTES, Token, hash_of, secret_of
+from ...core.units import duration_ms
 from . import audit
 from .layout import HEADERS
 from .pages import job as job_pages

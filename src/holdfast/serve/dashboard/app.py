@@ -22,9 +22,9 @@ from starlette.responses import RedirectResponse, Response
 from ...core import queries as q
 from ...core.access import Grant, Scope
 from ...core.bounds import DATA_BYTES, HTTP_BODY_BYTES
-from ...core.counting import counted
 from ...core.errors import BadInput, Forbidden, HoldfastError, NotFound, Unauthenticated
 from ...core.token import hash_of
+from ...core.units import counted
 from ...queue.base import BaseQueue
 from ...store.common.clock import system_clock
 from ..guard import REFUSED, Guard, incidents

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from ...core import queries as q
 from ...core import rules
 from ...core.bounds import PAGE_JOBS
-from ...core.counting import counted
 from ...core.errors import BadInput, HoldfastError
 from ...core.job import Job, Place, State
-from ...core.searching import JobPage
+from ...core.queries import JobPage
+from ...core.units import counted
 from . import audit, parts
 from .actions import JOB_COMMANDS, done
 from .layout import form

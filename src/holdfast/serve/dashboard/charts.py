@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from ...core.bounds import DAY_MS
-from ...core.durations import iso
+from ...core.units import iso
 from .markup import Markup, el
 from .parts import number
 

@@ -9,10 +9,10 @@ from typing import Any
 
 import msgspec
 
-from ...core.counting import counted
 from ...core.job import Body
 from ...core.redaction import HIDDEN, redact
 from ...core.redaction import redact_named as redact_named
+from ...core.units import counted
 from .markup import Markup, el, join, user_text
 from .parts import number
 

@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from ...core.durations import iso
 from ...core.job import Job, Place, State
+from ...core.units import iso
 from .markup import Markup, el, join, user_text
 from .view import View
 

@@ -10,12 +10,11 @@ from typing import Any
 import msgspec
 
 from ...core.bounds import MAX_PRIORITY
-from ...core.durations import duration_ms
 from ...core.errors import BadInput
 from ...core.ids import SYSIDS
 from ...core.job import Place, State
-from ...core.queries import JobFilter, ListWorkers
-from ...core.searching import DataMatch, SearchJobs
+from ...core.queries import DataMatch, JobFilter, ListWorkers, SearchJobs
+from ...core.units import duration_ms
 from ...core.worker import Worker
 from .parts import qualifier
 from .view import View, read_job_id

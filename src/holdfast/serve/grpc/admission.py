@@ -16,7 +16,7 @@ from ...core.errors import BadInput, HoldfastError, Unauthenticated
 from ...core.incoming import check_incoming
 from ...core.job import Body
 from ...core.queries import Query, ReadLog
-from ...proto.verbs import encode_error
+from ...proto.conversion import encode_error
 from ..asking import Decoding
 from ..guard import Guard, incidents
 from .lending import Lending

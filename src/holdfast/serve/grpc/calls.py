@@ -17,8 +17,7 @@ from ...core.errors import BadInput, HoldfastError
 from ...core.ids import IdRange
 from ...core.queries import Query
 from ...engine.connection import Connection
-from ...proto.messages import message
-from ...proto.verbs import BY_NAME, VERBS, Verb
+from ...proto.conversion import BY_NAME, VERBS, Verb, message
 from ...queue import tracing
 from ..asking import Asking
 from .admission import Caller, abort, allowed

@@ -15,7 +15,7 @@ from google.protobuf.message import DecodeError
 from ...core.access import Grant, check_kind
 from ...core.bounds import BATCH_JOBS, GRPC_FIELDS, GRPC_NUMBERS, GRPC_PARTS, READ_AT_ONCE_BYTES
 from ...core.errors import BadInput, TooLarge
-from ...proto.verbs import Verb
+from ...proto.conversion import Verb
 
 # The kind of a field, by the lower three bits of its tag.
 _VARINT, _SIZED, _FIXED = 0, 2, {1: 8, 5: 4}

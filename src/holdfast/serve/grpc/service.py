@@ -9,7 +9,7 @@ import grpc
 
 from ...core.bounds import GRPC_REQUEST_BYTES
 from ...engine.connection import Connection
-from ...proto.messages import SERVICE
+from ...proto.conversion import SERVICE
 from ..asking import Decoding
 from ..config import Tls
 from ..guard import Guard

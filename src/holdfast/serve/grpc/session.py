@@ -9,8 +9,7 @@ from ...core import commands as c
 from ...core.access import Grant
 from ...core.commands import Command
 from ...core.errors import BadInput, HoldfastError, TooLarge
-from ...proto.messages import Asks, Replies
-from ...proto.verbs import BY_FIELD, Verb
+from ...proto.conversion import BY_FIELD, Asks, Replies, Verb
 from .admission import allowed, shown_error
 from .decoding import decode, parse
 from .lending import Lent

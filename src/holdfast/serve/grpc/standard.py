@@ -13,7 +13,7 @@ from grpc_health.v1 import health, health_pb2
 from grpc_reflection.v1alpha import reflection, reflection_pb2
 
 from ...core.errors import HoldfastError, StoreError
-from ...proto.messages import POOL, SERVICE
+from ...proto.conversion import POOL, SERVICE
 from ..guard import LOOKUP_S
 from ..service import ASK_S, StoreProbe
 from .admission import Caller, abort

@@ -9,8 +9,7 @@ from ...core.access import Grant
 from ...core.bounds import CLAIM_JOBS, DEFAULT_LEASE_MS
 from ...core.errors import BadInput, HoldfastError, LeaseLost, NotFound, TooLarge
 from ...core.job import Job, Place
-from ...proto.messages import FromWorker, ToWorker
-from ...proto.verbs import VERBS, encode_claimed
+from ...proto.conversion import VERBS, FromWorker, ToWorker, encode_claimed
 from .admission import allowed, shown_error
 from .decoding import decode, parse
 from .stream import MESSAGE_ASKS, MESSAGE_BYTES, MESSAGE_REPLIES, MOST_WAIT_S, Call, Stream, weight_of

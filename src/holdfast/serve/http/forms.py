@@ -25,14 +25,14 @@ from msgspec.structs import astuple, replace
 from ...core import commands as c
 from ...core import queries as q
 from ...core.bounds import BATCH_JOBS, HTTP_VALUES
+from ...core.commands import RunSchedule
 from ...core.defaults import FOLLOWED, Defaults
 from ...core.errors import BadInput, TooLarge, as_fault
 from ...core.ids import IdRange
 from ...core.job import Job
-from ...core.managing import RunSchedule
 from ...core.notes import StepResult
+from ...core.queries import JobPage, SearchJobs
 from ...core.replies import REPLIES
-from ...core.searching import JobPage, SearchJobs
 from .values import (
     Base64,
     BodyForm,

@@ -19,10 +19,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from ...core.access import Grant
-from ...core.durations import iso
+from ...core.creating import adds_of_lines, check_line_names
 from ...core.errors import BadInput
 from ...core.handler import DeleteHandler, GetHandler, Handler, RunnerOptions, SetHandler
-from ...core.lines import adds_of_lines, check_line_names
+from ...core.units import iso
 from .exchange import Exchange, lines_of, mark_trace, respond
 from .values import Id, Name
 

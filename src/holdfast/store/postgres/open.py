@@ -7,9 +7,9 @@ a newer layout                 used if it lets this version write, otherwise Sch
 tables of an application       StoreError: Holdfast needs its own schema
 """
 
-from ...core.counting import counted
 from ...core.errors import SchemaMismatch, StoreError, StoreMissing
 from ...core.layout import Layout, check_layout, layout_in, missing_version
+from ...core.units import counted
 from .connection import PostgresConnection
 from .locks import lock_number
 from .statements import LAYOUT, migrations

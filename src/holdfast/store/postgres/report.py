@@ -1,6 +1,6 @@
 """The report of a PostgreSQL store: problems and their fixes, version, settings and sizes."""
 
-from ...core.counting import counted
+from ...core.units import counted
 from ..common.report import MEGABYTE, clock_complaints
 from .connection import PostgresConnection
 from .open import layout_of

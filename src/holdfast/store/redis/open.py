@@ -2,9 +2,9 @@
 
 from typing import Any, NamedTuple
 
-from ...core.counting import counted
 from ...core.errors import StoreCorrupt, StoreError, StoreMissing
 from ...core.layout import Layout, check_layout
+from ...core.units import counted
 from ..common.outage import Unreachable
 from .connection import Command, RedisServer
 from .errors import ReplyError

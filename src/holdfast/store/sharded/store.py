@@ -10,9 +10,9 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple, TypeVar
 
-from ...core.counting import counted
 from ...core.errors import BadInput, SchemaMismatch, StoreError
 from ...core.slots import SHARDS
+from ...core.units import counted
 from ..contract import AnyStore, Capabilities, ReadTxn, StoreReport
 from .reads import Missing, ShardedReads, ShardsWanted
 from .shard import Shard

@@ -4,7 +4,7 @@ import os
 import sqlite3
 from pathlib import Path
 
-from ...core.counting import counted
+from ...core.units import counted
 from .connection import SqliteConnection
 from .errors import not_writable
 from .notify import SqliteNotifier

@@ -16,8 +16,7 @@ from ...core import commands as c
 from ...core.queries import Query
 from ...engine.connection import Connection
 from ...engine.makers import open_connection
-from ...engine.submitter import Submitter
-from ...engine.ticket import Ticket, deliver
+from ...engine.ticket import Submitter, Ticket, deliver
 from ...queue.base import Maker
 from ...queue.lease import Lease, Renewer
 from ...queue.timers import TimerThread

@@ -11,10 +11,10 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ...core import commands as c
+from ...core.creating import body_of_line
 from ...core.errors import HoldfastError, Unavailable
 from ...core.handler import FindHandlers, Handler, KnownHandler
 from ...core.job import Code, Job
-from ...core.lines import body_of_line
 from ...engine import joblog
 from ...queue import tracing
 from ...queue.definition import Handling

@@ -9,9 +9,9 @@ from msgspec.structs import replace
 
 from ...core import commands as c
 from ...core import queries as q
-from ...core.counting import counted
 from ...core.errors import HoldfastError, LeaseLost, NotFound, SchemaMismatch, StoreError
 from ...core.job import Code, Job, Place, State
+from ...core.units import counted
 from ...engine.connection import Connection
 from ...engine.ticket import CallbackTicket
 from ...queue.lease import RETRY_S as LEASE_RETRY_S

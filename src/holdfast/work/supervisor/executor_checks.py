@@ -15,9 +15,8 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
-from ...core.counting import counted
 from ...core.errors import BadInput, HoldfastError
-from ...core.sizes import size_text
+from ...core.units import counted, size_text
 from ...core.worker import Blocker
 from ...store.common.clock import monotonic_s
 from .. import health

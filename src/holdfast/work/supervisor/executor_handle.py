@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from ...core import commands as c
 from ...core.job import Job
-from ...core.sizes import size_text
+from ...core.units import size_text
 from ...core.worker import Blocker
 from ...store.common.clock import monotonic_s
 from ..capacity import Capacity, ExecutionMode, TaskDurations, executor_capacity

@@ -7,9 +7,9 @@ import subprocess
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, cast
 
-from ...core.counting import counted
 from ...core.errors import AppError
 from ...core.job import Job
+from ...core.units import counted
 from ...store.common.clock import monotonic_s
 from ..capacity import Capacity, ExecutionMode, TaskDurations, total_capacity
 from ..loop_watch import BLOCKED_S

@@ -21,9 +21,9 @@ from typing import Any
 from msgspec.structs import replace
 
 from ...core import commands as c
-from ...core.counting import counted
 from ...core.errors import AppError, BadInput, HoldfastError, SchemaMismatch
 from ...core.job import Code, Job
+from ...core.units import counted
 from ...core.worker import Blocker
 from ...engine import joblog
 from ...queue.answers import limit_error, limit_s, stack_s

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from operator import attrgetter
 
 from ....core.bounds import DAY_MS, HOUR_MS
-from ....core.counting import counted
 from ....core.history import (
     Bucket,
     GetHistory,
@@ -14,6 +13,7 @@ from ....core.history import (
     percentile_ms,
     summed,
 )
+from ....core.units import counted
 from .. import charts, parts
 from ..markup import Markup, el
 from ..view import View

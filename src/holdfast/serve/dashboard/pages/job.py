@@ -12,8 +12,8 @@ from ....core.bounds import MINUTE_MS
 from ....core.errors import Forbidden, HoldfastError, NotFound
 from ....core.job import Code, Job, Outcome, Place
 from ....core.notes import JobLog
+from ....core.queries import JobPage, SearchJobs
 from ....core.redaction import HIDDEN
-from ....core.searching import JobPage, SearchJobs
 from ....core.worker import Worker
 from .. import json_view, parts
 from ..layout import HEADERS, form

@@ -6,10 +6,10 @@ from msgspec.structs import replace
 
 from ....core import queries as q
 from ....core import rules
-from ....core.durations import iso
 from ....core.errors import BadInput, NotFound
 from ....core.job import Job, Place, State
-from ....core.searching import JobPage
+from ....core.queries import JobPage
+from ....core.units import iso
 from ....store.common.clock import monotonic_s
 from .. import parts
 from ..layout import form

@@ -1,10 +1,9 @@
 """Limits of domains: what is allowed, used and held back."""
 
 from ....core import queries as q
-from ....core.counting import counted
 from ....core.errors import BadInput
-from ....core.limit_text import limit_text
-from ....core.limits import Limit
+from ....core.limits import Limit, limit_text
+from ....core.units import counted
 from .. import parts, tenants
 from ..layout import form
 from ..markup import Markup, el, join, user_text

@@ -4,7 +4,7 @@ from heapq import nsmallest
 
 from ....core import queries as q
 from ....core.job import Job, State
-from ....core.limit_text import limit_text
+from ....core.limits import limit_text
 from .. import parts, tenants
 from ..markup import Markup, el, join, user_text
 from ..view import Page, View

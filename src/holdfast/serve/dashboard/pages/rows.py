@@ -7,9 +7,9 @@ from typing import Any, TypeVar
 from msgspec.structs import replace
 
 from ....core import queries as q
-from ....core.counting import counted
 from ....core.job import Job
-from ....core.searching import JobPage, SearchJobs
+from ....core.queries import JobPage, SearchJobs
+from ....core.units import counted
 from .. import parts
 from ..markup import Markup, el, join, user_text
 from ..view import View

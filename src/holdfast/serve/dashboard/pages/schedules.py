@@ -1,8 +1,8 @@
 """Schedules: what is added when, and what was."""
 
 from ....core import queries as q
-from ....core.counting import counted
 from ....core.schedule import Schedule, upcoming
+from ....core.units import counted
 from .. import parts, tenants
 from ..layout import form
 from ..markup import Markup, el, join, user_text

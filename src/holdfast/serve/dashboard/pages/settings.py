@@ -6,7 +6,7 @@ from ....core import queries as q
 from ....core.access import Scope
 from ....core.bounds import DAY_MS, HOUR_MS
 from ....core.errors import Forbidden
-from ....core.managing import GetRetention
+from ....core.queries import GetRetention
 from .. import audit, parts
 from ..layout import form
 from ..markup import Markup, el, join, user_text

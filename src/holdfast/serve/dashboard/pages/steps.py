@@ -4,9 +4,9 @@ from typing import Any
 
 from ....core import queries as q
 from ....core import rules
-from ....core.counting import counted
 from ....core.job import Job, Place
 from ....core.notes import StepResult
+from ....core.units import counted
 from .. import json_view, parts
 from ..layout import form
 from ..markup import Markup, el, join, user_text

@@ -3,7 +3,7 @@
 from ....core import queries as q
 from ....core.bounds import HOUR_MS
 from ....core.history import Bucket, GetHistory, TaskEnds
-from ....core.searching import ListTasks, TaskState
+from ....core.queries import ListTasks, TaskState
 from .. import parts
 from ..layout import form
 from ..markup import Markup, el, join, user_text

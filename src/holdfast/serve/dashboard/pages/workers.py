@@ -1,7 +1,7 @@
 """Workers that are alive, and the jobs that run."""
 
 from ....core import queries as q
-from ....core.counting import counted
+from ....core.units import counted
 from ....core.worker import Worker
 from .. import parts
 from ..layout import form

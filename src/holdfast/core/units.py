@@ -1,9 +1,10 @@
-"""Durations and times as users write them, converted to integer milliseconds and back to text.
+"""Durations, times, sizes and counts as users write and read them, and as numbers.
 
 duration   90 · 1.5 (seconds) · timedelta(minutes=2) · "90" · "2h 30m" · "1.5h" · "250ms" · "1w 2d"
            "5min" · "2 hours 30 minutes": the spellings of the units are in _UNITS
 moment     an aware datetime · seconds since 1970 · "2026-11-15T01:02:03Z" · "…T01:02+01:00"
            "2026-11-15", "2026-11-15 01:02" and "2026-11-15T01:02:03", which mean UTC
+size       500MB · 1.5 GB · 512MiB · a number of bytes
 """
 
 import math
@@ -17,6 +18,7 @@ from .errors import BadInput
 
 if TYPE_CHECKING:
     from fractions import Fraction
+
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -134,3 +136,35 @@ def iso(ms: int) -> str:
     """A time as text: 2026-11-15T01:02:03.004Z. `moment_ms` parses it."""
     moment = EPOCH + timedelta(milliseconds=ms)
     return f"{moment:%Y-%m-%dT%H:%M:%S}.{moment.microsecond // 1000:03d}Z"
+
+
+def counted(count: int, one: str, many: str = "") -> str:
+    """A number with its noun: `1 job`, `2,000 jobs`; `many` is the plural if it is not formed with s."""
+    return f"{count:,} {one if count == 1 else many or f'{one}s'}"
+
+
+_SIZE_UNITS = {"": 1, "b": 1}
+_SIZE_UNITS |= {f"{letter}b": 1000**power for power, letter in enumerate("kmgt", 1)}
+_SIZE_UNITS |= {f"{letter}ib": 1024**power for power, letter in enumerate("kmgt", 1)}
+# Longer numbers are refused unparsed.
+_SIZE = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,3})?) ?([a-z]{0,3})")
+MAX_SIZE = 2**50
+
+
+def size_bytes(text: str, *, name: str, least: int = 1) -> int:
+    """A size in bytes. `name` is for the error."""
+    match = _SIZE.fullmatch(text.strip().lower())
+    unit = _SIZE_UNITS.get(match[2]) if match else None
+    found = int(float(match[1]) * unit) if match and unit else 0
+    if not least <= found <= MAX_SIZE:
+        bound = f", at least {size_text(least)}" if least > 1 else ""
+        raise BadInput(name, text, needed=f"a size such as 500MB, 1.5GB or 512MiB{bound}")
+    return found
+
+
+def size_text(count: int) -> str:
+    """A size for display."""
+    for power, unit in ((3, "GB"), (2, "MB"), (1, "KB")):
+        if count >= 1000**power:
+            return f"{count / 1000**power:.3g} {unit}"
+    return f"{count} B"
