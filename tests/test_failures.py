@@ -102,4 +102,4 @@ def test_mistakes_are_refused_at_the_declaration(queue: Queue) -> None:
     with pytest.raises(BadInput, match="a function only in the decorator"):
         queue.task(raises).using(backoff=lambda attempt, error: 1)
     with pytest.raises(BadInput, match="only the decorator of the task"):
-        queue.add("raises", retry_on=OSError)  # type: ignore[call-arg]
+        queue.add("raises", retry_on=OSError)  # type: ignore[call-overload]

@@ -1,9 +1,12 @@
 """The names that `import holdfast` gives: all there, and fetched when they are asked for."""
 
+import inspect
+
 import pytest
 
 import holdfast
 import holdfast.indexed
+from holdfast.work import worker
 
 
 @pytest.mark.parametrize("name", holdfast.__all__)
@@ -28,6 +31,12 @@ def test_the_errors_of_indexed_consumers_can_be_caught_by_name():
     """Each says which consumer or log it is about."""
     assert str(holdfast.indexed.Backwards("c", 4, found="at 5")).startswith("cannot move consumer c to 4")
     assert str(holdfast.indexed.Trimmed("l", 4, trimmed=5)).startswith("index 4 of the log l is gone")
+
+
+def test_work_has_the_signature_and_the_text_of_its_function():
+    """It is a module that can be called: `help` and editors show what to give it."""
+    assert inspect.signature(holdfast.work) == inspect.signature(worker.work)
+    assert inspect.getdoc(holdfast.work) == inspect.getdoc(worker.work)
 
 
 def test_a_name_that_is_not_public_is_refused_as_every_module_does():

@@ -147,10 +147,10 @@ def refused_jobs_and_tasks() -> None:
     """What names no job, and what names no task."""
     queue.get(None)  # type: ignore[arg-type]
     queue.cancel(1.5)  # type: ignore[arg-type]
-    queue.add("resize", parent=resize)  # type: ignore[arg-type]
-    queue.add(len)  # type: ignore[arg-type]
+    queue.add("resize", parent=resize)  # type: ignore[call-overload]
+    queue.add(len)  # type: ignore[call-overload]
     queue.next([7])  # type: ignore[list-item]
-    queue.add(7)  # type: ignore[arg-type]
+    queue.add(7)  # type: ignore[call-overload]
 
 
 def options_that_are_none(priority: int | None, then: Task[[bytes], None] | None) -> None:
@@ -198,13 +198,13 @@ def failed(error: JobFailed) -> str:
 
 def refused_options() -> None:
     """What no job has, and what is of the wrong type."""
-    queue.add("resize", prio=1)  # type: ignore[call-arg]
-    queue.add("resize", priority="high")  # type: ignore[arg-type]
-    queue.add("resize", on_conflict="overwrite")  # type: ignore[arg-type]
+    queue.add("resize", prio=1)  # type: ignore[call-overload]
+    queue.add("resize", priority="high")  # type: ignore[call-overload]
+    queue.add("resize", on_conflict="overwrite")  # type: ignore[call-overload]
     resize.using(when_child_fails="panic")  # type: ignore[arg-type]
     resize.using(prio=1)  # type: ignore[call-arg]
-    queue.call("resize", {}, prio=1)  # type: ignore[call-arg]
-    queue.add("resize", then=7)  # type: ignore[arg-type]
+    queue.call("resize", {}, prio=1)  # type: ignore[call-overload]
+    queue.add("resize", then=7)  # type: ignore[call-overload]
     queue.schedule("s", resize, every=60, catch_up="some")  # type: ignore[arg-type]
     queue.task(attempts="five")  # type: ignore[call-overload]
     queue.schedule("s", resize, every=60, repeats="DAILY")  # type: ignore[call-arg]
@@ -213,6 +213,11 @@ def refused_options() -> None:
 def by_hand(job: ClaimedJob) -> None:
     """The verbs of queues and of claimed jobs."""
     assert_type(queue.add("resize", {"path": "a"}), Handle[Any])
+    assert_type(queue.add(resize, {"path": "a"}), Handle[bytes])
+    assert_type(queue.add(told_on_a_loop, {"path": "a"}), Handle[int])
+    assert_type(queue.call(resize, {"path": "a"}), PreparedCall[bytes])
+    assert_type(queue.result(resize.add("a")), bytes)
+    assert_type(queue.result(7, wait=1), Any)
     assert_type(queue.next(["resize"], wait=5), ClaimedJob | None)
     assert_type(queue.claim([resize, "fetch"], limit=10), list[ClaimedJob])
     assert_type(queue.get(7), Job)
@@ -260,6 +265,8 @@ async def awaited(queue: AsyncQueue, job: AsyncClaimedJob) -> None:
     assert_type(await crop.add_many([("a",)]), list[AsyncHandle[int]])
     assert_type(await sizes.add("a"), AsyncHandle[int])
     assert_type(await (await shout.add("a")).result(wait=1), bytes)
+    assert_type(await queue.add(crop, {"path": "a"}), AsyncHandle[int])
+    assert_type(await queue.result(await crop.add("a")), int)
     await crop.add(7)  # type: ignore[call-overload]
     await sizes.add(7)  # type: ignore[arg-type]
     assert_type(await queue.next(), AsyncClaimedJob | None)

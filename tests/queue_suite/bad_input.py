@@ -140,9 +140,9 @@ def test_an_unknown_option_is_refused_by_name(queue: Queue) -> None:
         unchanged(queue),
         pytest.raises(BadInput, match=r"option is 'prio', and must be priority, .* or one of at"),
     ):
-        queue.add("work", prio=7)  # type: ignore[call-arg]
+        queue.add("work", prio=7)  # type: ignore[call-overload]
     with unchanged(queue), pytest.raises(BadInput, match="must be attempts, as it is called here, or one of"):
-        queue.add("work", max_retries=7)  # type: ignore[call-arg]
+        queue.add("work", max_retries=7)  # type: ignore[call-overload]
 
 
 # ── jobs that are not there ──────────────────────────────────────────────────────────────────────

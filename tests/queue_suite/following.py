@@ -375,7 +375,7 @@ def test_what_cannot_follow_a_failure_is_refused(queue: Queue) -> None:
 
     with unchanged(queue):
         with pytest.raises(BadInput, match="on_failure is 5"):
-            queue.add("work", on_failure=5)  # type: ignore[arg-type]
+            queue.add("work", on_failure=5)  # type: ignore[call-overload]
         with pytest.raises(BadInput, match="'failed', and must be a parameter of task report"):
             queue.add("work", on_failure=report)
         with pytest.raises(BadInput, match="data of on_failure"):

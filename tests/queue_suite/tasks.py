@@ -108,7 +108,7 @@ def test_a_result_has_the_type_of_the_return_annotation(queue: Queue, make_queue
 
     assert [job.result() for job in added] == [Size(8), (when, Colour.RED), Colour.BLUE]
     assert queue.result(added[0].id) == Size(8)
-    assert make_queue().result(added[0]) == {"width": 8, "height": 1}
+    assert make_queue().result(added[0].id) == {"width": 8, "height": 1}
 
 
 def test_a_result_that_does_not_fit_the_annotation_is_what_json_has(queue: Queue) -> None:

@@ -2,7 +2,7 @@
 
 import asyncio
 import sys
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from contextlib import suppress
 from datetime import timedelta
 from types import TracebackType
@@ -37,9 +37,11 @@ from .claimed import Holding, delay_ms_of
 from .definition import TaskOptions, take_name
 from .handlers import AsyncHandlers
 from .options import Duration, FiringOptions, JobOptions, JobRef, Key, Moment, TaskRef
+from .task import BaseHandle
 
 if TYPE_CHECKING:
     from .context import AnyContext
+    from .options import HasCall
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -144,8 +146,33 @@ class AsyncQueue(BaseQueue):
             return ask.read(await q.ask_all_async(self.session.connection.ask_async, ask.asked))
         return ask.read(await self.session.connection.ask_async(ask.asked, wait_s=ask.wait_s))
 
+    @overload
+    async def add(
+        self,
+        task: "HasCall[..., Coroutine[Any, Any, T]]",
+        data: Any = None,
+        *,
+        connection: Any = None,
+        **options: Unpack[JobOptions],
+    ) -> AsyncHandle[T]: ...
+
+    @overload
+    async def add(
+        self,
+        task: "HasCall[..., T]",
+        data: Any = None,
+        *,
+        connection: Any = None,
+        **options: Unpack[JobOptions],
+    ) -> AsyncHandle[T]: ...
+
+    @overload
     async def add(
         self, task: TaskRef, data: Any = None, *, connection: Any = None, **options: Unpack[JobOptions]
+    ) -> AsyncHandle[Any]: ...
+
+    async def add(
+        self, task: Any, data: Any = None, *, connection: Any = None, **options: Unpack[JobOptions]
     ) -> AsyncHandle[Any]:
         """Add a job by the name of its task; returns after the commit.
 
@@ -249,6 +276,12 @@ class AsyncQueue(BaseQueue):
     async def data(self, job: JobRef) -> Any:
         """A job's data."""
         return await self._ask(asks.data(job))
+
+    @overload
+    async def result(self, job: BaseHandle[T], wait: Duration | None = None) -> T: ...
+
+    @overload
+    async def result(self, job: JobRef, wait: Duration | None = None) -> Any: ...
 
     async def result(self, job: JobRef, wait: Duration | None = None) -> Any:
         """What a job returned; see `Queue.result`."""

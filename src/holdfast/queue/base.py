@@ -5,7 +5,7 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Any, TypeVar, Unpack, cast
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack, cast, overload
 
 from ..core import commands as c
 from ..core.bounds import DEFAULT_LEASE_MS
@@ -33,6 +33,7 @@ from .timers import TimerThread
 
 if TYPE_CHECKING:
     from .hooks import Hooks
+    from .options import HasCall, PreparedCall
 
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
@@ -174,7 +175,15 @@ class BaseQueue:
             self.hooks = Hooks()
         return self.hooks
 
-    def call(self, task: TaskRef, data: Any = None, **options: Unpack[JobOptions]) -> c.NewJob:
+    @overload
+    def call(
+        self, task: "HasCall[..., T]", data: Any = None, **options: Unpack[JobOptions]
+    ) -> "PreparedCall[T]": ...
+
+    @overload
+    def call(self, task: TaskRef, data: Any = None, **options: Unpack[JobOptions]) -> c.NewJob: ...
+
+    def call(self, task: Any, data: Any = None, **options: Unpack[JobOptions]) -> c.NewJob:
         """A prepared call by name, for `add_many` and `then`; with its task's options, if known here."""
         return self._call(task, data, options, complete=False)
 

@@ -9,13 +9,19 @@ add types by `codec`.
 """
 
 import re
-from collections.abc import Callable, Iterator
+import sys
+import warnings
+from binascii import a2b_base64, b2a_base64
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from decimal import Decimal
+from enum import Enum
 from math import isfinite
 from pathlib import PurePath
 from typing import Any, get_origin
+from uuid import UUID
 
 import msgspec
-from msgspec.inspect import CustomType, type_info
+from msgspec.inspect import CustomType, DecimalType, EnumType, Field, Type, UUIDType, type_info
 
 from ..core.bounds import DATA_BYTES
 from ..core.errors import BadInput, TooLarge, Unquoted
@@ -24,6 +30,8 @@ from ..core.job import Body
 _BYTES = (bytes, bytearray, memoryview)
 PLAIN = frozenset({str, int, bool, type(None)})
 Path = tuple[str | int, ...]
+# What JSON writes as text or a number, which would pass for a value of such a type where one is wanted.
+EXACT = (Decimal, UUID, Enum)
 # How deep the part of a value is searched for that is wrong, and how much is shown of its path.
 DEEPEST_SHOWN, SHOWN_CHARACTERS = 5, 100
 
@@ -40,7 +48,16 @@ def add_codec(kind: Any, encode: Callable[[Any], Any], decode: Callable[[Any], A
         raise BadInput(f"codec of {kind.__name__}", "incomplete", needed="two functions: encode and decode")
     if not isinstance(type_info(kind), CustomType) or issubclass(kind, PurePath) or is_model(kind):
         raise BadInput("codec", Unquoted(kind.__name__), needed="a class that is not known already")
-    _codecs[kind] = encode, decode
+    if (pickle := sys.modules.get("pickle")) is not None and decode is pickle.loads:
+        needed = f"a client that can add jobs can run any code where jobs with a {kind.__name__} are read"
+        warnings.warn(f"pickle as the codec of {kind.__name__}: {needed}", stacklevel=3)
+        _codecs[kind] = _as_base64(encode), lambda text: decode(a2b_base64(text, strict_mode=True))
+    else:
+        _codecs[kind] = encode, decode
+
+
+def _as_base64(encode: Callable[[Any], bytes]) -> Callable[[Any], str]:
+    return lambda value: b2a_base64(encode(value), newline=False).decode()
 
 
 def as_json_type(value: Any) -> Any:
@@ -97,6 +114,55 @@ def _validated(kind: Any, value: Any) -> Any:
         raise TypeError(f"{place}: {first.get('msg', 'it is not valid')[:SHOWN_CHARACTERS]}") from None
 
 
+def has_exact(info: Any, seen: set[int] | None = None) -> bool:
+    """Whether values of a type, as msgspec describes it, may have some of `EXACT` in them."""
+    if isinstance(info, DecimalType | UUIDType | EnumType):
+        return True
+    if isinstance(info, tuple):
+        return any(has_exact(one, seen) for one in info)
+    seen = set() if seen is None else seen
+    if not isinstance(info, Type | Field) or id(info) in seen:
+        return False
+    seen.add(id(info))
+    return any(has_exact(getattr(info, name), seen) for name in info.__struct_fields__)
+
+
+def find_inexact(given: Any, read: Any, path: Path = ()) -> tuple[Path, Any, type] | None:
+    """The first part of a value that is none of `EXACT`, and that its reader gets as one; with that type."""
+    if isinstance(read, EXACT):
+        return None if isinstance(given, type(read)) else (path, given, type(read))
+    for part, one, back in _pairs(given, read):
+        if found := find_inexact(one, back, path if part is None else (*path, part)):
+            return found
+    return None
+
+
+def _pairs(given: Any, read: Any) -> Iterator[tuple[str | int | None, Any, Any]]:
+    """The parts of a value beside those that its reader gets."""
+    if isinstance(read, dict) and isinstance(given, Mapping):
+        for (key, one), (read_key, back) in zip(given.items(), read.items(), strict=False):
+            yield None, key, read_key
+            yield str(key), one, back
+    elif isinstance(read, list | tuple) and isinstance(given, list | tuple):
+        for at, (one, back) in enumerate(zip(given, read, strict=False)):
+            yield at, one, back
+    elif isinstance(read, set | frozenset) and isinstance(given, Iterable):
+        if len({type(back) for back in read}) == 1:  # they have no order, so any two are compared
+            yield from ((None, one, next(iter(read))) for one in given)
+    else:
+        for name in _fields(read):
+            values = given if isinstance(given, dict) else {name: getattr(given, name, None)}
+            if values.get(name) is not None:
+                yield name, values[name], getattr(read, name)
+
+
+def _fields(value: Any) -> Iterable[str]:
+    """The names of the fields of a dataclass, a struct or an instance of an `attrs` class."""
+    if hasattr(value, "__attrs_attrs__"):
+        return [field.name for field in value.__attrs_attrs__]
+    return (*getattr(value, "__struct_fields__", ()), *getattr(value, "__dataclass_fields__", ()))
+
+
 json_encoder = msgspec.json.Encoder(enc_hook=as_json_type)
 
 
@@ -109,7 +175,7 @@ def encode(what: str, value: Any) -> Body:
         path, part = _find_unwritable(value)
         found = Unquoted(f"of type {type(part).__name__}")
         raise BadInput(
-            _name(path, what), found, needed=f"bytes, or what can be written as JSON ({error})"
+            name_of(path, what), found, needed=f"bytes, or what can be written as JSON ({error})"
         ) from None
     if len(raw) > DATA_BYTES:
         raise TooLarge(what, f"{len(raw):,} bytes", needed=f"at most {DATA_BYTES:,} bytes")
@@ -209,7 +275,7 @@ def _changed(what: str, value: Any, body: Body) -> list[tuple[Path, Any]]:
         raise BadInput(what, type(value).__name__, needed="nested less deeply") from None
     for path, found in changed:
         if isinstance(found, float):
-            raise BadInput(_name(path, what), found, needed="a finite number: JSON has no other")
+            raise BadInput(name_of(path, what), found, needed="a finite number: JSON has no other")
     return changed
 
 
@@ -219,10 +285,11 @@ def _check_bytes(what: str, changed: list[tuple[Path, Any]], back: Any) -> None:
     for path, _ in changed:
         if path not in kept:
             needed = "text, such as base64: JSON has no bytes, and no annotation known here says bytes"
-            raise BadInput(_name(path, what), "bytes", needed=needed)
+            raise BadInput(name_of(path, what), "bytes", needed=needed)
 
 
-def _name(path: Path, what: str) -> str:
+def name_of(path: Path, what: str) -> str:
+    """The name of a part of data in an error, by its path."""
     return part_of("".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path), what)
 
 

@@ -1,7 +1,7 @@
 """The queue. Each method sends one command or query; a command returns after its commit."""
 
 import sys
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from contextlib import suppress
 from datetime import timedelta
 from types import TracebackType
@@ -24,12 +24,13 @@ from .base import BaseQueue, is_importing
 from .claimed import Holding, delay_ms_of
 from .definition import TaskOptions, take_name
 from .options import Duration, FiringOptions, JobOptions, JobRef, Key, Moment, TaskRef
-from .task import BatchDecorator, Decorator, Handle, Task
+from .task import BaseHandle, BatchDecorator, Decorator, Handle, Task
 
 if TYPE_CHECKING:
     from .context import AnyContext
     from .group import JobGroup
     from .handlers import Handlers
+    from .options import HasCall
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -149,8 +150,33 @@ class Queue(BaseQueue):
             return ask.read(q.ask_all(self.session.connection.ask, ask.asked))
         return ask.read(self.session.connection.ask(ask.asked, wait_s=ask.wait_s))
 
+    @overload
+    def add(
+        self,
+        task: "HasCall[..., Coroutine[Any, Any, T]]",
+        data: Any = None,
+        *,
+        connection: Any = None,
+        **options: Unpack[JobOptions],
+    ) -> Handle[T]: ...
+
+    @overload
+    def add(
+        self,
+        task: "HasCall[..., T]",
+        data: Any = None,
+        *,
+        connection: Any = None,
+        **options: Unpack[JobOptions],
+    ) -> Handle[T]: ...
+
+    @overload
     def add(
         self, task: TaskRef, data: Any = None, *, connection: Any = None, **options: Unpack[JobOptions]
+    ) -> Handle[Any]: ...
+
+    def add(
+        self, task: Any, data: Any = None, *, connection: Any = None, **options: Unpack[JobOptions]
     ) -> Handle[Any]:
         """Add a job by the name of its task; returns after the commit.
 
@@ -257,6 +283,12 @@ class Queue(BaseQueue):
     def data(self, job: JobRef) -> Any:
         """A job's data: the JSON value, or bytes."""
         return self._ask(asks.data(job))
+
+    @overload
+    def result(self, job: BaseHandle[T], wait: Duration | None = None) -> T: ...
+
+    @overload
+    def result(self, job: JobRef, wait: Duration | None = None) -> Any: ...
 
     def result(self, job: JobRef, wait: Duration | None = None) -> Any:
         """What a job returned; raises `JobFailed` with its outcome, or `Timeout` with the reason.

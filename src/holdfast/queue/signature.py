@@ -20,10 +20,13 @@ from .encoding import (
     changes,
     decode,
     encode_data,
+    find_inexact,
     from_json_type,
+    has_exact,
     is_plain,
     is_readable,
     json_encoder,
+    name_of,
     part_of,
     reason_and_path,
 )
@@ -61,6 +64,7 @@ class Signature:
         self._decoder: msgspec.json.Decoder[Any] | None = None
         self._only: msgspec.json.Decoder[Any] | None = None
         self.quick_write: QuickWrite = _never
+        self.has_exact = not self.whole and any(has_exact(_info_of(kind)) for kind in hints.values())
         # For complete arguments: fields without a default are required.
         self._quick_read: Callable[[str], Any] | None = None
         if not self.whole:
@@ -87,6 +91,24 @@ class Signature:
         if self.whole:
             return self.encode(args[0] if args else kwargs)
         self._check_names(kwargs)
+        return encode_data(f"arguments of task {self._name}", self._bound(args, kwargs), self.decode)
+
+    def check_exact(self, args: tuple[Any, ...], kwargs: dict[str, Any], data: Body) -> None:
+        """Refuse text or a number for a `Decimal`, a UUID or an enum; called if `has_exact`.
+
+        By name they are what JSON has.
+        """
+        if found := find_inexact(self._bound(args, kwargs), self.decode(data)):
+            path, value, kind = found
+            found_type = Unquoted(f"of type {type(value).__name__}")
+            raise BadInput(
+                name_of(path, f"arguments of task {self._name}"),
+                found_type,
+                needed=f"of type {kind.__name__}",
+            )
+
+    def _bound(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The arguments of a call, by their names."""
         try:
             bound = self._signature.bind(*args, **kwargs)
         except TypeError as error:
@@ -95,7 +117,7 @@ class Signature:
         if self.extras:
             last = list(self._signature.parameters)[-1]
             named |= named.pop(last, {})
-        return encode_data(f"arguments of task {self._name}", named, self.decode)
+        return named
 
     def encode(self, data: Any) -> Body:
         """Encode the data of a call by name; data that the function would not accept is refused.
@@ -244,6 +266,10 @@ class BatchSignature(Signature):
         """Encode an item; one that does not match the annotation is refused."""
         return encode_data(f"item of task {self._name}", data, self.decode)
 
+    def _bound(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The item."""
+        return args[0]
+
     def missing(self, given: Container[str]) -> list[str]:
         """No arguments are missing: an item is complete or wrong."""
         return []
@@ -266,6 +292,14 @@ def _decode_along(decoder: "msgspec.json.Decoder[Any]", what: str, data: Body | 
         return msgspec.convert(data, decoder.type) if isinstance(data, bytes) else decoder.decode(data)
     except msgspec.DecodeError as error:
         raise _told(what, error) from None
+
+
+def _info_of(kind: Any) -> Any:
+    try:
+        return type_info(kind)
+    except TypeError:
+        # The decoder refuses it: see `_unsupported`.
+        return None
 
 
 def _decoder_of(kind: Any) -> "msgspec.json.Decoder[Any]":
@@ -294,11 +328,7 @@ def _check_known(task: str, unknown: dict[str, Any]) -> None:
 def _check_readable(task: str, required: dict[str, Any]) -> None:
     """Refuse a required parameter of a type that cannot be made of JSON: no call would work."""
     for name, kind in required.items():
-        try:
-            info = type_info(kind)
-        except TypeError:
-            # The decoder refuses it: see `_unsupported`.
-            continue
+        info = _info_of(kind)
         if isinstance(info, CustomType) and not is_readable(info.cls):
             found = Unquoted(f"of type {getattr(kind, '__name__', kind)}")
             needed = "a type that JSON can be read as; see docs/tasks.md"

@@ -217,11 +217,16 @@ class TaskWithOptions(Generic[P, R]):
                 is_first = False
                 yield self._new(args, kwargs)
             else:
-                yield self.signature.quick_write(args, kwargs) or self.signature.write(args, kwargs)
+                data = self.signature.quick_write(args, kwargs) or self.signature.write(args, kwargs)
+                if self.signature.has_exact:
+                    self.signature.check_exact(args, kwargs, data)
+                yield data
 
     def _new(self, args: tuple[Any, ...], kwargs: dict[str, Any], *, checks: bool = True) -> NewJob:
         """The `NewJob` of a call; unless `checks`, its options are checked when it is added."""
         data = self.signature.quick_write(args, kwargs) or self.signature.write(args, kwargs)
+        if self.signature.has_exact:
+            self.signature.check_exact(args, kwargs, data)
         if self._domain is None:
             new = replace(self._template, data=data)
         else:
