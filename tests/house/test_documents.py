@@ -2,14 +2,17 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+import click
 import pytest
 
+from holdfast.cli.app import app
 from tests.house import run_document
 from tests.house.run_document import Block, agrees, blocks, commands
 from tests.house.source import ROOT
@@ -17,6 +20,8 @@ from tests.house.source import ROOT
 PAGES = [ROOT / "README.md", ROOT / "ARCHITECTURE.md", *sorted(ROOT.glob("docs/**/*.md"))]
 # Those with something to run.
 DOCUMENTS = [str(page.relative_to(ROOT)) for page in PAGES if "```" in page.read_text("utf-8")]
+CODE = re.compile(r"^ *(`{3,}).*?^ *\1|`[^`\n]+`", re.DOTALL | re.MULTILINE)
+COMMAND = re.compile(r"\bholdfast (?P<name>[a-z][a-z-]*)(?P<rest>(?: [^|;&`\n)]*)?)")
 
 
 class Ended(NamedTuple):
@@ -99,6 +104,50 @@ def test_a_document_that_is_wrong_fails(run, tmp_path, text, complaint):
 
     assert done.code == 1
     assert complaint in done.text
+
+
+def unknown(text: str) -> list[str]:
+    """The commands and options of Holdfast in the code of a document that do not exist."""
+    found = []
+    for code in CODE.finditer(text):
+        # Also as a list in YAML, and over several lines.
+        plain = code[0].replace('", "', " ").replace("\\\n", " ").replace('"', "")
+        for line in COMMAND.finditer(plain):
+            command = app.get_command(click.Context(app), line["name"])
+            known = set() if command is None else options(command)
+            used = re.findall(r"(?<= )--[a-z-]+", line["rest"])
+            found += [line[0]] if command is None else [one for one in used if one not in known]
+    return found
+
+
+def options(command: click.Command) -> set[str]:
+    """Those of a command and of all commands below it."""
+    found = {"--help", *(name for param in command.params for name in (*param.opts, *param.secondary_opts))}
+    if isinstance(command, click.Group):
+        found = found.union(*map(options, command.commands.values()))
+    return found
+
+
+def test_what_documents_type_exists():
+    """Commands and options that are not run as well: those of unit files, containers and other machines."""
+    found = {page.name: unknown(page.read_text("utf-8")) for page in PAGES}
+
+    assert {name: words for name, words in found.items() if words} == {}
+
+
+def test_commands_that_do_not_exist_are_found():
+    """In console blocks, in lists of YAML and inside sentences; not in prose."""
+    text = """Run `holdfast wroker app:queue`, as holdfast runs it.
+```yaml
+command: ["holdfast", "worker", "--thread", "4"]
+```
+```console
+$ holdfast requeue --task x \\
+    --form 3
+```
+"""
+
+    assert unknown(text) == ["holdfast wroker app:queue", "--thread", "--form"]
 
 
 def test_a_document_that_is_missing_fails(run, tmp_path):
