@@ -29,7 +29,7 @@ def define(queue: holdfast.Queue) -> dict[str, holdfast.Task[..., object]]:
             raise ConnectionError("the other side hung up")
         return f"third time lucky with {seen}"
 
-    @queue.task(domain=lambda host: host)
+    @queue.task(domain=str.lower)
     def fetch(host: str) -> str:
         return f"fetched {host}"
 

@@ -51,7 +51,7 @@ def resize(path: str, width: int = 100) -> bytes:
     return path.encode() * width
 
 
-@queue.task(attempts=5, timeout="2m", domain=lambda url: url)
+@queue.task(attempts=5, timeout="2m", domain=str.lower)
 def fetch(url: str, *, deep: bool = False) -> dict[str, int]:
     """A task with options."""
     return {url: deep}
@@ -159,7 +159,7 @@ def options_that_are_none(priority: int | None, then: Task[[bytes], None] | None
     queue.add("resize", priority=priority, domain=None)
 
 
-def functions_that_go_on(ctx: Context, own: AsyncContext) -> None:
+def functions_that_go_on(ctx: Context) -> None:
     """What is called has the type that its task returns, and a signal the one that is asked for."""
     assert_type(ctx.call(resize, "a", width=1), bytes)
     assert_type(ctx.call(told_on_a_loop, "a"), int)
@@ -172,13 +172,15 @@ def functions_that_go_on(ctx: Context, own: AsyncContext) -> None:
     assert_type(ctx.wait_for("go", type=Schedule, timeout="1h", default=None), Schedule | None)
     ctx.call(resize, 7)  # type: ignore[call-overload]
 
-    async def on_a_loop() -> None:
-        assert_type(await own.call(resize, "a"), bytes)
-        assert_type(await own.call(told_on_a_loop, "a"), int)
-        assert_type(await own.gather(*[told_on_a_loop.call(path) for path in "ab"]), list[int])
-        assert_type(await own.wait_for("go", type=Schedule), Schedule)
-        assert_type(await own.version("v2"), bool)
-        await own.sleep("3 days")
+
+async def coroutines_that_go_on(ctx: AsyncContext) -> None:
+    """The same in asyncio."""
+    assert_type(await ctx.call(resize, "a"), bytes)
+    assert_type(await ctx.call(told_on_a_loop, "a"), int)
+    assert_type(await ctx.gather(*[told_on_a_loop.call(path) for path in "ab"]), list[int])
+    assert_type(await ctx.wait_for("go", type=Schedule), Schedule)
+    assert_type(await ctx.version("v2"), bool)
+    await ctx.sleep("3 days")
 
 
 def accepted_jobs_and_tasks(handle: Handle[int], job: Job, claimed: ClaimedJob, ctx: Context) -> None:

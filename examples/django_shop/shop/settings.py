@@ -9,6 +9,7 @@ DEBUG = "SHOP_SECRET_KEY" not in os.environ
 ALLOWED_HOSTS = ["*"]
 USE_TZ = True
 
+DATABASE: dict[str, object]
 if "PGDATABASE" in os.environ:
     DATABASE = {
         "ENGINE": "django.db.backends.postgresql",

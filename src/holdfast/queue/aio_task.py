@@ -40,7 +40,7 @@ class AsyncHandle(BaseHandle[R_co], frozen=True):
         return job
 
 
-class AsyncTaskWithOptions(TaskWithOptions[P, R]):
+class AsyncTaskWithOptions(TaskWithOptions[P, R_co]):
     """A task with options for its calls, whose `add` is awaited."""
 
     @overload  # type: ignore[override]
@@ -49,7 +49,7 @@ class AsyncTaskWithOptions(TaskWithOptions[P, R]):
     ) -> AsyncHandle[T]: ...
 
     @overload
-    async def add(self, *args: P.args, **kwargs: P.kwargs) -> AsyncHandle[R]: ...
+    async def add(self, *args: P.args, **kwargs: P.kwargs) -> AsyncHandle[R_co]: ...
 
     async def add(self, *args: P.args, **kwargs: P.kwargs) -> AsyncHandle[Any]:
         """Add a job; returns after the commit."""
@@ -62,7 +62,7 @@ class AsyncTaskWithOptions(TaskWithOptions[P, R]):
     ) -> list[AsyncHandle[T]]: ...
 
     @overload
-    async def add_many(self, calls: Iterable[Arguments]) -> list[AsyncHandle[R]]: ...
+    async def add_many(self, calls: Iterable[Arguments]) -> list[AsyncHandle[R_co]]: ...
 
     async def add_many(self, calls: Iterable[Arguments]) -> list[AsyncHandle[Any]]:
         """Add a job for each tuple or dict of arguments."""
@@ -70,12 +70,14 @@ class AsyncTaskWithOptions(TaskWithOptions[P, R]):
         return handles
 
 
-class AsyncTask(AsyncTaskWithOptions[P, R], Task[P, R]):
+class AsyncTask(AsyncTaskWithOptions[P, R_co], Task[P, R_co]):
     """A task whose `add` is awaited; its function may be a coroutine or not."""
 
-    def using(self, *, connection: Any = None, **options: Unpack[JobOptions]) -> AsyncTaskWithOptions[P, R]:
+    def using(
+        self, *, connection: Any = None, **options: Unpack[JobOptions]
+    ) -> AsyncTaskWithOptions[P, R_co]:
         """The same task with other options; see `Task.using`."""
-        using: AsyncTaskWithOptions[P, R] = self._using(AsyncTaskWithOptions, options, connection)
+        using: AsyncTaskWithOptions[P, R_co] = self._using(AsyncTaskWithOptions, options, connection)
         return using
 
     @overload  # type: ignore[override]
@@ -88,7 +90,7 @@ class AsyncTask(AsyncTaskWithOptions[P, R], Task[P, R]):
     @overload
     async def add_many(
         self, calls: Iterable[Arguments], **options: Unpack[JobOptions]
-    ) -> list[AsyncHandle[R]]: ...
+    ) -> list[AsyncHandle[R_co]]: ...
 
     async def add_many(
         self, calls: Iterable[Arguments], **options: Unpack[JobOptions]

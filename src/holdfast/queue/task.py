@@ -107,7 +107,7 @@ class Handle(BaseHandle[R_co], frozen=True):
         return job
 
 
-class TaskWithOptions(Generic[P, R]):
+class TaskWithOptions(Generic[P, R_co]):
     """A task with options for its calls. The options are read once; keep it for many calls."""
 
     if not TYPE_CHECKING:
@@ -144,7 +144,7 @@ class TaskWithOptions(Generic[P, R]):
         # At the first `add`: a prepared call may get further options, from `add_many`.
         self._is_checked = False
 
-    def call(self, *args: P.args, **kwargs: P.kwargs) -> "PreparedCall[R]":
+    def call(self, *args: P.args, **kwargs: P.kwargs) -> "PreparedCall[R_co]":
         """A prepared call, for `add_many`, `then` and `ctx.gather`."""
         if self._connection is not None:
             raise BadInput("connection", "given", needed=NO_CONNECTION)
@@ -156,7 +156,7 @@ class TaskWithOptions(Generic[P, R]):
     ) -> Handle[T]: ...
 
     @overload
-    def add(self, *args: P.args, **kwargs: P.kwargs) -> Handle[R]: ...
+    def add(self, *args: P.args, **kwargs: P.kwargs) -> Handle[R_co]: ...
 
     def add(self, *args: P.args, **kwargs: P.kwargs) -> Handle[Any]:
         """Add a job; returns after the commit."""
@@ -169,7 +169,7 @@ class TaskWithOptions(Generic[P, R]):
     ) -> list[Handle[T]]: ...
 
     @overload
-    def add_many(self, calls: Iterable[Arguments]) -> list[Handle[R]]: ...
+    def add_many(self, calls: Iterable[Arguments]) -> list[Handle[R_co]]: ...
 
     def add_many(self, calls: Iterable[Arguments]) -> list[Handle[Any]]:
         """Add a job for each tuple or dict of arguments."""
@@ -249,7 +249,7 @@ class TaskWithOptions(Generic[P, R]):
         return replace(self._template, data=data, domain=domain)
 
 
-class Task(TaskWithOptions[P, R]):
+class Task(TaskWithOptions[P, R_co]):
     """A function that can be called, and whose calls can be queued.
 
     `function` is the function itself. If it takes a context or a batch, its arguments differ from those of
@@ -278,19 +278,19 @@ class Task(TaskWithOptions[P, R]):
         self._is_checked = True
         self.defaults = defaults_of(replace(self._template, given=given_names(options)))
 
-    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
         value: Any = self.function(*args, **kwargs)
         return value  # type: ignore[no-any-return]
 
     def __repr__(self) -> str:
         return f"<Task {self.name!r}>"
 
-    def using(self, *, connection: Any = None, **options: Unpack[JobOptions]) -> TaskWithOptions[P, R]:
+    def using(self, *, connection: Any = None, **options: Unpack[JobOptions]) -> TaskWithOptions[P, R_co]:
         """The same task with other options: `resize.using(delay="30s").add("a.png")`.
 
         With `connection` it adds jobs inside your own transaction on that connection.
         """
-        using: TaskWithOptions[P, R] = self._using(TaskWithOptions, options, connection)
+        using: TaskWithOptions[P, R_co] = self._using(TaskWithOptions, options, connection)
         return using
 
     def _using(self, kind: Any, options: JobOptions, connection: Any) -> Any:
@@ -304,7 +304,7 @@ class Task(TaskWithOptions[P, R]):
     ) -> list[Handle[T]]: ...
 
     @overload
-    def add_many(self, calls: Iterable[Arguments], **options: Unpack[JobOptions]) -> list[Handle[R]]: ...
+    def add_many(self, calls: Iterable[Arguments], **options: Unpack[JobOptions]) -> list[Handle[R_co]]: ...
 
     def add_many(self, calls: Iterable[Arguments], **options: Unpack[JobOptions]) -> list[Handle[Any]]:
         """Add a job for each tuple or dict of arguments; the options apply to all."""
