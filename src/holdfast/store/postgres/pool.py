@@ -3,6 +3,9 @@
 Parent and child must not share a connection, as they would write to one socket. The child keeps the inherited
 ones open, without a message to the server, and opens its own.
 
+Not psycopg_pool: it has four threads in each process, knows neither forks nor interrupts, and takes 6.6 µs of
+processor for each use instead of 2.6.
+
 A KeyboardInterrupt may come at any step, also between taking a connection and the `try` that returns it. So
 a permit to use one is an object that returns itself to the pool when it is garbage collected.
 """
