@@ -98,7 +98,7 @@ class Served:
 
     def forget_lent_ids(self) -> None:
         """Know no more which ids were reserved, as a server that has just started."""
-        self._door._lending._by_tenant.clear()
+        self._door._reservations._by_tenant.clear()
 
     def waiting_calls(self) -> int:
         """How many unary calls wait."""

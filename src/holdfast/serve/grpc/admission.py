@@ -1,6 +1,10 @@
-"""Authentication and errors, for all calls of the gRPC server."""
+"""Authentication, the ids that a client may use, and errors, for all calls of the gRPC server.
 
-from collections.abc import Callable, Iterable
+Clients of one tenant add jobs only under ids that they have reserved at this server. Any other id, also one
+of the past, may be what another client has reserved, or the id of a follow-up job.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
 from itertools import chain
 from typing import Any, NoReturn, TypeVar
 
@@ -13,13 +17,13 @@ from ...core.bounds import LOG_PAGE_ITEMS, PAGE_JOBS
 from ...core.checks import check_command, check_json, check_whole, data_of
 from ...core.commands import Command
 from ...core.errors import BadInput, HoldfastError, Unauthenticated
+from ...core.ids import SEQUENCES, SLOTS, IdRange
 from ...core.incoming import check_incoming
 from ...core.job import Body
 from ...core.queries import Query, ReadLog
 from ...proto.conversion import encode_error
 from ..asking import Decoding
 from ..guard import Guard, incidents
-from .lending import Lending
 
 A = TypeVar("A", bound=Command | Query)
 
@@ -70,13 +74,63 @@ BODIES: dict[type[Command], Callable[[Any], Iterable[Body | None]]] = {
 }
 
 
+# What is remembered of one stream: ids by the millisecond, of which each has up to `SEQUENCES`.
+RESERVED_MS = 4_000
+# How many streams of a tenant that have ended are remembered: a client repeats its last adds in a new one.
+ENDED_STREAMS = 100
+
+
+class ReservedIds:
+    """The ids that one stream has reserved, or the unary calls of a tenant."""
+
+    def __init__(self) -> None:
+        # By time and sysid the sequences, as bits.
+        self._sequences: dict[int, int] = {}
+        self.is_over = False
+
+    def add(self, ranges: Iterable[IdRange]) -> None:
+        """Note ids that are given out now; the oldest are forgotten."""
+        known = self._sequences
+        for one in ranges:
+            for bare in range(one.first // SLOTS, one.first // SLOTS + one.count):
+                moment = bare // SEQUENCES
+                known[moment] = known.get(moment, 0) | 1 << bare % SEQUENCES
+        while len(known) > RESERVED_MS:
+            del known[next(iter(known))]
+
+    def has(self, ids: Iterable[int]) -> bool:
+        """Whether all of these were given out, in whatever slot."""
+        bare_ids = (job_id // SLOTS for job_id in ids)
+        return all(self._sequences.get(bare // SEQUENCES, 0) >> bare % SEQUENCES & 1 for bare in bare_ids)
+
+
+class Reservations:
+    """The ids that clients of each tenant have reserved."""
+
+    def __init__(self) -> None:
+        self._by_tenant: dict[str, list[ReservedIds]] = {}
+
+    def open(self, tenant: str) -> ReservedIds:
+        """A note for the ids that a stream will reserve."""
+        known = self._by_tenant.setdefault(tenant, [])
+        for one in [one for one in known if one.is_over][:-ENDED_STREAMS]:
+            known.remove(one)
+        known.append(ReservedIds())
+        return known[-1]
+
+    def has(self, tenant: str, ids: Sequence[int]) -> bool:
+        """Whether these ids, of which there are some, were reserved by clients of a tenant."""
+        return bool(ids) and any(one.has(ids) for one in self._by_tenant.get(tenant, ()))
+
+
 class Caller:
     """The client at the other end of one call."""
 
     def __init__(
-        self, guard: Guard, lending: Lending, decoding: Decoding, context: Any, *, loopback: bool
+        self, guard: Guard, reservations: Reservations, decoding: Decoding, context: Any, *, loopback: bool
     ) -> None:
-        self._guard, self.lending, self.decoding, self._loopback = guard, lending, decoding, loopback
+        self._guard, self._loopback = guard, loopback
+        self.reservations, self.decoding = reservations, decoding
         self._peer = str(context.peer()).rpartition(":")[0]
         given = dict(context.invocation_metadata() or ()).get("authorization", "")
         self.secret = given.removeprefix("Bearer ").strip() if isinstance(given, str) else None
@@ -90,8 +144,8 @@ class Caller:
         return await self._guard.grant(self.secret or None, loopback=self._loopback, peer=self._peer)
 
 
-def allowed(grant: Grant, asked: A, lending: Lending | None = None) -> A:
-    """What was asked for, checked and kept to what the client may do; `lending` knows the ids it may use."""
+def allowed(grant: Grant, asked: A, reservations: Reservations | None = None) -> A:
+    """What was asked for, checked and kept to what the client may do; its ids must be in `reservations`."""
     check_incoming(asked)
     if isinstance(asked, Command):
         check_command(asked)
@@ -103,8 +157,8 @@ def allowed(grant: Grant, asked: A, lending: Lending | None = None) -> A:
     is_own = (
         grant.tenant is not None
         and isinstance(asked, c.Add)
-        and lending is not None
-        and lending.has(grant.tenant, asked.ids)
+        and reservations is not None
+        and reservations.has(grant.tenant, asked.ids)
     )
     return confine(grant, asked, ids_are_own=is_own)
 

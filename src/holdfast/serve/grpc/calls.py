@@ -20,9 +20,8 @@ from ...engine.connection import Connection
 from ...proto.conversion import BY_NAME, VERBS, Verb, message
 from ...queue import tracing
 from ..asking import Asking
-from .admission import Caller, abort, allowed
+from .admission import Caller, Reservations, ReservedIds, abort, allowed
 from .decoding import decode, parse
-from .lending import Lending, Lent
 from .stream import MOST_WAIT_S
 
 log = logging.getLogger("holdfast.serve")
@@ -42,10 +41,10 @@ NextRequest, WaitRequest = message("NextRequest"), message("WaitRequest")
 class Calls:
     """The unary calls."""
 
-    def __init__(self, connection: Connection, caller: MakeCaller, lending: Lending) -> None:
-        self._connection, self._caller, self._lending = connection, caller, lending
+    def __init__(self, connection: Connection, caller: MakeCaller, reservations: Reservations) -> None:
+        self._connection, self._caller, self._reservations = connection, caller, reservations
         # By tenant what its calls have reserved.
-        self._lent: dict[str, Lent] = {}
+        self._reserved: dict[str, ReservedIds] = {}
         self._asking = Asking(connection)
         # The tasks of calls that wait.
         self._waiting: set[asyncio.Task[Any]] = set()
@@ -97,7 +96,7 @@ class Calls:
         if isinstance(asked, c.Add):
             jobs = tracing.mark(asked.jobs, tracing.traceparent_for(traceparent))
             asked = replace(asked, jobs=jobs)
-        return allowed(grant, asked, self._lending), wait_s
+        return allowed(grant, asked, self._reservations), wait_s
 
     async def _ask(
         self, context: Any, caller: Caller, grant: Grant, kept: Command | Query, wait_s: float
@@ -107,7 +106,7 @@ class Calls:
         wait_s = min(wait_s, MOST_WAIT_S, left_s - reply_s)
         reply = await self._wait(context, kept, wait_s) if wait_s > 0 else await self._asking.ask_async(kept)
         if isinstance(kept, c.ReserveIds) and grant.tenant is not None:
-            self._lend(grant.tenant, reply)
+            self._note_reserved(grant.tenant, reply)
         try:
             if wait_s > 0:
                 await caller.check_token()
@@ -150,10 +149,10 @@ class Calls:
         finally:
             self._waiting.discard(task)
 
-    def _lend(self, tenant: str, ranges: list[IdRange]) -> None:
-        if tenant not in self._lent:
-            self._lent[tenant] = self._lending.open(tenant)
-        self._lent[tenant].add(ranges)
+    def _note_reserved(self, tenant: str, ranges: list[IdRange]) -> None:
+        if tenant not in self._reserved:
+            self._reserved[tenant] = self._reservations.open(tenant)
+        self._reserved[tenant].add(ranges)
 
 
 def _left_s(context: Any) -> float:

@@ -14,15 +14,14 @@ from ..asking import Decoding
 from ..config import Tls
 from ..guard import Guard
 from ..service import DRAIN_S, ListenAddress, StoreProbe, is_loopback, listen_error
-from .admission import Caller
+from .admission import Caller, Reservations
 from .calls import Calls
-from .lending import Lending
-from .session import WorkerSession
+from .session import ClientSession
 from .standard import StandardServices
 from .stream import Stream
 from .work import Work
 
-STREAMS: dict[str, type[Stream]] = {"Session": WorkerSession, "Work": Work}
+STREAMS: dict[str, type[Stream]] = {"Session": ClientSession, "Work": Work}
 # Headers: a token and what gRPC adds.
 METADATA_BYTES = 16 * 1024
 # Streams and calls of one connection at once.
@@ -63,8 +62,8 @@ class GrpcService:
         self.where = str(address)
         self._credentials = None if tls is None else _credentials(tls)
         self._loopback = is_loopback(address.host)
-        self._lending, self._decoding = Lending(), Decoding()
-        self._calls = Calls(connection, self._caller, self._lending)
+        self._reservations, self._decoding = Reservations(), Decoding()
+        self._calls = Calls(connection, self._caller, self._reservations)
         self._streams: set[Stream] = set()
         self._standard = StandardServices(self._caller, StoreProbe(connection))
         self._server: Any = None
@@ -116,7 +115,7 @@ class GrpcService:
         return own | self._standard.handlers()
 
     def _caller(self, context: Any) -> Caller:
-        return Caller(self._guard, self._lending, self._decoding, context, loopback=self._loopback)
+        return Caller(self._guard, self._reservations, self._decoding, context, loopback=self._loopback)
 
     def _stream(self, kind: type[Stream]) -> Callable[[Any, Any], Awaitable[None]]:
         async def serve(_requests: Any, context: Any) -> None:

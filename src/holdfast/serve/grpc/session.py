@@ -10,16 +10,15 @@ from ...core.access import Grant
 from ...core.commands import Command
 from ...core.errors import BadInput, HoldfastError, TooLarge
 from ...proto.conversion import BY_FIELD, Asks, Replies, Verb
-from .admission import allowed, shown_error
+from .admission import ReservedIds, allowed, shown_error
 from .decoding import decode, parse
-from .lending import Lent
 from .stream import (
     MESSAGE_ASKS,
     MESSAGE_BYTES,
     MESSAGE_REPLIES,
     MOST_WAITS,
-    Call,
     Stream,
+    StreamTicket,
     wait_s_of,
     weight_of,
 )
@@ -39,31 +38,31 @@ class ReadAsk(NamedTuple):
     asked: Any
 
 
-class WorkerSession(Stream):
+class ClientSession(Stream):
     """The session of a client."""
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
         self._outbox: deque[tuple[int, Verb | None, Any]] = deque()
-        self._calls: dict[int, Call] = {}
+        self._waiting_asks: dict[int, StreamTicket] = {}
         self._tenant: str | None = None
-        self._lent: Lent | None = None
+        self._reserved: ReservedIds | None = None
         self._is_listening = self._has_changed = False
 
-    async def take(self, raw: bytes, grant: Grant) -> None:
+    async def handle_message(self, raw: bytes, grant: Grant) -> None:
         """Do what a message asks for."""
         sent, asks = await self._caller.decoding.run(len(raw), partial(self._read_asks, raw, grant))
         self._tenant = grant.tenant
         for number in sent.received:
             self.unreceived.pop(number, None)
-        calls: list[Call] = []
+        tickets: list[StreamTicket] = []
         for ask in asks:
             try:
-                self._take(ask, calls)
+                self._start_ask(ask, tickets)
             except HoldfastError as error:
                 self._put(ask.number, None, error)
-        if calls:
-            self.submit(calls)
+        if tickets:
+            self.submit(tickets)
         for number in sent.cancelled:
             self._cancel(number)
         if sent.HasField("listen"):
@@ -85,12 +84,12 @@ class WorkerSession(Stream):
             return ReadAsk(ask.number, 0, None, error)
         verb = BY_FIELD[field]
         try:
-            asked = allowed(grant, decode(verb, getattr(ask, field), grant), self._caller.lending)
+            asked = allowed(grant, decode(verb, getattr(ask, field), grant), self._caller.reservations)
         except HoldfastError as error:
             asked = error
         return ReadAsk(ask.number, ask.wait_ms, verb, asked)
 
-    def _take(self, ask: ReadAsk, calls: list[Call]) -> None:
+    def _start_ask(self, ask: ReadAsk, tickets: list[StreamTicket]) -> None:
         verb, kept = ask.verb, ask.asked
         if verb is None or isinstance(kept, HoldfastError):
             raise kept
@@ -99,33 +98,33 @@ class WorkerSession(Stream):
             return
         can_wait = isinstance(kept, c.Claim | c.Await)
         wait_s = wait_s_of(ask.wait_ms) if can_wait else 0.0
-        if wait_s and len(self.waits) + len(calls) >= MOST_WAITS:
+        if wait_s and len(self.waits) + len(tickets) >= MOST_WAITS:
             raise TooLarge("calls that wait", f"{len(self.waits):,}", needed=f"at most {MOST_WAITS:,}")
-        call = Call(self.with_held(kept), self, (ask.number, verb), wait_s=wait_s)
+        ticket = StreamTicket(self.with_held(kept), self, (ask.number, verb), wait_s=wait_s)
         if can_wait:
-            self._calls[ask.number] = call
-        calls.append(call)
+            self._waiting_asks[ask.number] = ticket
+        tickets.append(ticket)
 
     def _cancel(self, number: int) -> None:
         """The client no longer wants the reply to an ask: what it claims is given back."""
-        call = self._calls.pop(number, None)
-        if call is not None:
-            self._abandon([call])
+        ticket = self._waiting_asks.pop(number, None)
+        if ticket is not None:
+            self._abandon([ticket])
         self._connection.release(self.unreceived.pop(number, []))
 
-    def replied(self, note: Note, reply: Any) -> None:
+    def put_reply(self, note: Note, reply: Any) -> None:
         """Put a reply into the outbox."""
         number, verb = note
         if verb.kind is c.Claim or verb.kind is c.Await:
-            is_wanted = self._calls.pop(number, None) is not None
+            is_wanted = self._waiting_asks.pop(number, None) is not None
             if verb.kind is c.Claim and isinstance(reply, list) and reply:
                 if not is_wanted:
                     self._connection.release(one.job for one in reply)
                     return
                 self.unreceived[number] = [one.job for one in reply]
         if verb.kind is c.ReserveIds and isinstance(reply, list) and self._tenant is not None:
-            self._lent = self._lent or self._caller.lending.open(self._tenant)
-            self._lent.add(reply)
+            self._reserved = self._reserved or self._caller.reservations.open(self._tenant)
+            self._reserved.add(reply)
         self._put(number, verb, reply)
 
     def _put(self, number: int, verb: Verb | None, reply: Any) -> None:
@@ -175,12 +174,12 @@ class WorkerSession(Stream):
     def _changed(self) -> None:
         """Progress or a log may have moved. In another thread."""
         try:
-            self.loop.call_soon_threadsafe(self._note_change)
+            self.loop.call_soon_threadsafe(self._on_change)
         except RuntimeError:
             # The server has stopped.
             pass
 
-    def _note_change(self) -> None:
+    def _on_change(self) -> None:
         self._has_changed = True
         self.wake()
 
@@ -190,5 +189,5 @@ class WorkerSession(Stream):
         unsent = [job for number, _, _ in self._outbox for job in self.unreceived.pop(number, [])]
         self._connection.release(unsent)
         self._outbox.clear()
-        if self._lent is not None:
-            self._lent.is_over = True
+        if self._reserved is not None:
+            self._reserved.is_over = True

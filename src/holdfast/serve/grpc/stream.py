@@ -48,13 +48,13 @@ MESSAGE_BYTES = 4 * 1024 * 1024
 SETTLING_S = 5.0
 
 
-class Call(CallbackTicket):
+class StreamTicket(CallbackTicket):
     """A command of a client, on its way. `note` is what the stream wants to know when it is answered."""
 
     __slots__ = ("abandoned", "deadline_s", "note")
 
     def __init__(self, command: Command, stream: "Stream", note: Any, *, wait_s: float = 0.0) -> None:
-        super().__init__(command, stream.loop, stream.heard)
+        super().__init__(command, stream.loop, stream.on_reply)
         self.note, self.abandoned = note, False
         self.deadline_s = monotonic_s() + wait_s if wait_s > 0 else 0.0
 
@@ -72,8 +72,8 @@ class Stream:
         self._draining = asyncio.Event()
         # Commands on their way; and claims and Awaits that wait, of which a client may have many while it
         # goes on with what ends them.
-        self._pending: dict[Call, None] = {}
-        self.waits: dict[Call, None] = {}
+        self._pending: dict[StreamTicket, None] = {}
+        self.waits: dict[StreamTicket, None] = {}
         self._queries: set[asyncio.Task[None]] = set()
         # Set when there is something to send, and when more may be read.
         self._has_news, self._has_room = asyncio.Event(), asyncio.Event()
@@ -92,11 +92,11 @@ class Stream:
     # Only clients that may ask for this may open it; None: all that have a token.
     kind: type[Command] | None = None
 
-    async def take(self, raw: bytes, grant: Grant) -> None:
+    async def handle_message(self, raw: bytes, grant: Grant) -> None:
         """Do what a message asks for."""
         raise NotImplementedError
 
-    def replied(self, note: Any, reply: Any) -> None:
+    def put_reply(self, note: Any, reply: Any) -> None:
         """Put a reply into the outbox; `note` is what was said when it was asked for."""
         raise NotImplementedError
 
@@ -107,7 +107,7 @@ class Stream:
     def close(self) -> None:
         """Let go of what the stream has beside its commands; release the jobs in the outbox."""
 
-    def has_sent(self) -> None:
+    def on_all_sent(self) -> None:
         """The outbox is empty, and the client has room for more."""
 
     # Its life
@@ -173,20 +173,20 @@ class Stream:
         self.held.clear()
         self._connection.release(sent, was_sent=True)
 
-    def _abandon(self, calls: Iterable[Call]) -> None:
-        for call in calls:
+    def _abandon(self, tickets: Iterable[StreamTicket]) -> None:
+        for ticket in tickets:
             # A command that waits for nothing is carried out: its client only does not hear of it.
-            if call.abandon():
-                self._forget(call)
+            if ticket.abandon():
+                self._forget(ticket)
 
-    def _forget(self, call: Call) -> None:
-        (self.waits if call.deadline_s else self._pending).pop(call, None)
+    def _forget(self, ticket: StreamTicket) -> None:
+        (self.waits if ticket.deadline_s else self._pending).pop(ticket, None)
 
     # Reading
 
     async def _read(self) -> None:
         while (raw := await self._context.read()) is not grpc.aio.EOF:
-            await self.take(raw, await self._admit())
+            await self.handle_message(raw, await self._admit())
             while self._is_full() or self._is_given_up:
                 self._has_room.clear()
                 await self._has_room.wait()
@@ -205,14 +205,14 @@ class Stream:
     def _is_full(self) -> bool:
         return len(self._pending) + QUERY_WEIGHT * len(self._queries) + self.unsent > MOST_PENDING
 
-    def submit(self, calls: Sequence[Call]) -> None:
-        """Have commands run; `replied` is called for each."""
-        for call in calls:
-            (self.waits if call.deadline_s else self._pending)[call] = None
-        self._connection.submit_all(calls)
+    def submit(self, tickets: Sequence[StreamTicket]) -> None:
+        """Have commands run; `put_reply` is called for each."""
+        for ticket in tickets:
+            (self.waits if ticket.deadline_s else self._pending)[ticket] = None
+        self._connection.submit_all(tickets)
 
     def query(self, asked: Query, note: Any) -> None:
-        """Have a query answered; `replied` is called."""
+        """Have a query answered; `put_reply` is called."""
 
         async def ask() -> None:
             try:
@@ -220,7 +220,7 @@ class Stream:
             except HoldfastError as error:
                 reply = error
             if not self._ended:
-                self.replied(note, reply)
+                self.put_reply(note, reply)
                 self.wake()
 
         def done(task: asyncio.Task[None]) -> None:
@@ -231,21 +231,21 @@ class Stream:
         self._queries.add(task)
         task.add_done_callback(done)
 
-    def heard(self, word: CallbackTicket) -> None:
+    def on_reply(self, ticket: CallbackTicket) -> None:
         """A command was committed, or refused. On the event loop."""
-        assert isinstance(word, Call)
-        self._forget(word)
+        assert isinstance(ticket, StreamTicket)
+        self._forget(ticket)
         self._has_room.set()
-        reply = word.reply
+        reply = ticket.reply
         if self._ended:
-            if isinstance(word.command, c.Claim) and isinstance(reply, list):
+            if isinstance(ticket.command, c.Claim) and isinstance(reply, list):
                 self._connection.release(one.job for one in reply)
             return
-        self._note(word.command, reply)
-        self.replied(word.note, reply)
+        self._update_held(ticket.command, reply)
+        self.put_reply(ticket.note, reply)
         self.wake()
 
-    def _note(self, command: Command, reply: Any) -> None:
+    def _update_held(self, command: Command, reply: Any) -> None:
         if isinstance(command, c.Claim) and isinstance(reply, list):
             self.held |= {one.job.id: one.job for one in reply}
             # Also those that were lost, and are never answered here.
@@ -289,7 +289,7 @@ class Stream:
                 await self._send(raw)
                 self._has_room.set()
             self._has_news.clear()
-            self.has_sent()
+            self.on_all_sent()
 
     async def _send(self, raw: bytes) -> None:
         timer = self.loop.call_later(WRITE_S, self._give_up)

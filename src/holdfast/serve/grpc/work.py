@@ -12,7 +12,7 @@ from ...core.job import Job, Place
 from ...proto.conversion import VERBS, FromWorker, ToWorker, encode_claimed
 from .admission import allowed, shown_error
 from .decoding import decode, parse
-from .stream import MESSAGE_ASKS, MESSAGE_BYTES, MESSAGE_REPLIES, MOST_WAIT_S, Call, Stream, weight_of
+from .stream import MESSAGE_ASKS, MESSAGE_BYTES, MESSAGE_REPLIES, MOST_WAIT_S, Stream, StreamTicket, weight_of
 
 # What a worker says of jobs, by the field of its message.
 SAID = {"answers": VERBS[c.Answer], "extends": VERBS[c.Extend], "releases": VERBS[c.Release]}
@@ -33,7 +33,7 @@ class Work(Stream):
         self._jobs: deque[c.Claimed] = deque()
         self._settled: deque[dict[str, Any]] = deque()
 
-    async def take(self, raw: bytes, grant: Grant) -> None:
+    async def handle_message(self, raw: bytes, grant: Grant) -> None:
         """Do what a message asks for."""
         sent, said = await self._caller.decoding.run(len(raw), partial(_read, raw, grant))
         if sent.HasField("start"):
@@ -45,15 +45,15 @@ class Work(Stream):
         self._credit += sent.credit
         for job_id in sent.received:
             self.unreceived.pop(job_id, None)
-        calls: list[Call] = []
+        tickets: list[StreamTicket] = []
         for hold, asked in said:
             self.unreceived.pop(hold.job_id, None)
             if isinstance(asked, HoldfastError):
                 self._settle_hold(hold, asked)
             else:
-                calls.append(Call(self.with_held(asked), self, hold))
-        if calls:
-            self.submit(calls)
+                tickets.append(StreamTicket(self.with_held(asked), self, hold))
+        if tickets:
+            self.submit(tickets)
         self._granted = allowed(grant, self._wanted)
         self._claim()
 
@@ -63,7 +63,7 @@ class Work(Stream):
         lease_ms = start.lease_ms or DEFAULT_LEASE_MS
         self._wanted = c.Claim(tasks=tuple(start.tasks) or None, tenant=start.tenant, lease_ms=lease_ms)
 
-    def has_sent(self) -> None:
+    def on_all_sent(self) -> None:
         """Claim again: the client has read what it got."""
         self._claim()
 
@@ -81,9 +81,9 @@ class Work(Stream):
             lease_ms=wanted.lease_ms,
             limit=min(self._credit, CLAIM_JOBS),
         )
-        self.submit([Call(command, self, command, wait_s=MOST_WAIT_S)])
+        self.submit([StreamTicket(command, self, command, wait_s=MOST_WAIT_S)])
 
-    def replied(self, note: Any, reply: Any) -> None:
+    def put_reply(self, note: Any, reply: Any) -> None:
         """Put jobs, or what became of an answer, into the outbox."""
         if not isinstance(note, c.Claim):
             self._settle_hold(note, reply)
