@@ -33,7 +33,7 @@ from holdfast.core.rules import waits_for_signal
 from holdfast.engine.batch.notes import signals_of, step_name
 from holdfast.engine.commands.handlers import HandlerHead
 from holdfast.engine.records import read_limit, read_patterns
-from holdfast.store.contract import CountKey
+from holdfast.store.contract import count_key
 
 from .view import View
 
@@ -43,7 +43,7 @@ Complaints = Iterator[str]
 def counts_are_what_is_counted(view: View) -> Complaints:
     """Counts are kept as jobs change; counting the jobs comes to the same."""
     jobs = (*view.live.values(), *view.archived.values())
-    counted = Counter(CountKey(job.tenant, job.task, job.place, job.state) for job in jobs)
+    counted = Counter(map(count_key, jobs))
     for key in sorted(counted.keys() | view.counts.keys()):
         if counted.get(key) != view.counts.get(key):
             yield f"{key}: {counted.get(key)} jobs, counted as {view.counts.get(key)}"

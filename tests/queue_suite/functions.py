@@ -7,13 +7,14 @@ from typing import Any
 import pytest
 
 from holdfast.core import commands as c
+from holdfast.core import queries as q
 from holdfast.core.errors import ChildFailed, LeaseLost
 from holdfast.core.job import Code, Place, State
 from holdfast.queue.context import AsyncContext, Context
 from holdfast.queue.queue import Queue
 from holdfast.testing.clock import MovedClock
 
-from .tools import DAY_MS, MINUTE_MS, ask, complaints, hold_of, nothing, see, take
+from .tools import DAY_MS, HOUR_MS, MINUTE_MS, ask, complaints, hold_of, nothing, see, take
 
 
 @dataclass
@@ -205,3 +206,38 @@ def test_a_wait_that_comes_after_the_end_of_its_job_is_refused(queue: Queue) -> 
     with pytest.raises(LeaseLost):
         ask(queue, c.Answer(hold=hold_of(job), held=held, code=Code.SUSPEND, suspend=late))
     assert queue.get(added).state == State.FINISHED
+
+
+def test_suspended_functions_are_counted_by_what_they_wait_for(queue: Queue, clock: MovedClock) -> None:
+    @queue.task
+    def idle() -> None:
+        """Nothing to do."""
+
+    @queue.task
+    def waits(ctx: Context, what: str) -> None:
+        if what == "sleep":
+            ctx.sleep("1h")
+        elif what == "call":
+            ctx.call(idle)
+        else:
+            ctx.wait_for("go", timeout=what, default=None)
+
+    def suspended() -> dict[str, int]:
+        return dict(queue.connection.ask(q.GetOverview()).suspended.get("waits", {}))
+
+    added = [waits.add(what) for what in ("sleep", "call", "1d", "2d")]
+    queue.pause("idle")
+    run_all(queue)
+    assert suspended() == {"sleep": 1, "call": 1, "signal": 2}
+    assert queue.counts()["waits"] == {"QUEUED": 3, "PAUSED": 1}
+    clock.advance(HOUR_MS)
+    queue.signal(added[2], "go", 1)
+    queue.resume("idle")
+    ask(queue, c.Upkeep())
+    assert suspended() == {"call": 1, "signal": 1}
+    run_all(queue)
+    assert suspended() == {"signal": 1}
+    queue.cancel(added[3])
+
+    assert suspended() == {}
+    assert complaints(queue) == []

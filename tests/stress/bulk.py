@@ -20,7 +20,7 @@ from holdfast.core.job import Code, Job, Outcome, Place, State
 from holdfast.core.kinds import HISTORY
 from holdfast.engine.history import key_of
 from holdfast.queue.connect import store_maker
-from holdfast.store.contract import Changes, CountKey, NewJobs, RowKey, Store
+from holdfast.store.contract import Changes, CountKey, NewJobs, RowKey, Store, count_key
 
 TASKS = 40
 # The ids of the jobs are spread over this time, in so many chunks; the jobs of a chunk have one task.
@@ -99,7 +99,7 @@ def _write(store: Store, chunks: list[Chunk]) -> None:
     jobs = {chunk.job: chunk.is_archived for chunk in chunks}
     counts: dict[CountKey, int] = {}
     for job, copies in [*chunks, *((job, range(1)) for job in jobs)]:
-        key = CountKey(job.tenant, job.task, job.place, job.state)
+        key = count_key(job)
         counts[key] = counts.get(key, 0) + len(copies)
     added = [NewJobs(_as_added(job), [(job.id, DATA)]) for job in jobs]
     changes = Changes(

@@ -124,6 +124,19 @@ class State(StrEnum):
     CANCELLED = "CANCELLED"
 
 
+class WaitsFor(StrEnum):
+    """What counts have instead of the state of a suspended job: what it waits for."""
+
+    SLEEP = "SLEEP"
+    SIGNAL = "SIGNAL"
+    CALL = "CALL"
+
+
+# What a job counts as.
+Counted = State | WaitsFor
+COUNTED: dict[str, Counted] = {str(one): one for one in (*State, *WaitsFor)}
+
+
 class Code(StrEnum):
     """How one run ended."""
 
@@ -340,6 +353,13 @@ class Job(Record, frozen=True, kw_only=True):
     def state(self) -> State:
         """The state that users see; see `state`."""
         return state(self)
+
+
+def counted(job: Job) -> Counted:
+    """What a job counts as."""
+    if job.waits_for is None or job.place not in (Place.SCHEDULED, Place.PAUSED):
+        return job.state
+    return COUNTED[job.waits_for.kind.upper()]
 
 
 def trace_id_of(traceparent: str) -> str:

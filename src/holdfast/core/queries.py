@@ -225,8 +225,8 @@ class SelectJobs(Query, frozen=True, kw_only=True):
 # Counts
 
 
-class CountKey(NamedTuple):
-    """The key of a count. Archived jobs count as DONE."""
+class JobKind(NamedTuple):
+    """A kind of jobs that are counted together. Archived jobs count as DONE."""
 
     tenant: str
     task: str
@@ -235,7 +235,7 @@ class CountKey(NamedTuple):
 
 
 class CountJobs(PagedQuery, frozen=True, kw_only=True):
-    """Replies the number of jobs by kind, as (`CountKey`, count), in order of tenant and task.
+    """Replies the number of jobs by kind, as (`JobKind`, count), in order of tenant and task.
 
     A page has all counts of at most `limit` tasks of tenants, after that of `after_tenant` and `after_task`.
     `merged`: as if all tenants were one, named "", and not in pages; only of one `task`, if it is given.
@@ -247,17 +247,17 @@ class CountJobs(PagedQuery, frozen=True, kw_only=True):
     after_tenant: str = ""
     after_task: str = ""
 
-    def next_page(self, reply: Sequence[tuple[CountKey, int]]) -> Self | None:
+    def next_page(self, reply: Sequence[tuple[JobKind, int]]) -> Self | None:
         """The query for the tasks after a reply; None: there are no more."""
         tasks = {(key.tenant, key.task) for key, _ in reply}
         return self._after(reply[-1]) if len(tasks) >= self.limit and not self.merged else None
 
-    def _after(self, last: tuple[CountKey, int]) -> Self:
+    def _after(self, last: tuple[JobKind, int]) -> Self:
         return replace(self, after_tenant=last[0].tenant, after_task=last[0].task)
 
 
 class CheckCounts(Query, frozen=True, kw_only=True):
-    """Counts all jobs; replies where the stored counts differ, as (`CountKey`, stored, found)."""
+    """Counts all jobs; replies where the stored counts differ, as (`JobKind`, stored, found)."""
 
 
 class HasUnfinished(Query, frozen=True, kw_only=True):
@@ -405,6 +405,8 @@ class Overview(Record, frozen=True, kw_only=True):
     first_due: dict[str, int] = {}
     # By task: how many of its waiting jobs are HELD, where any are.
     held: dict[str, int] = {}
+    # By task: how many suspended jobs wait for a sleep, a signal or a call to end, where any do.
+    suspended: dict[str, dict[str, int]] = {}
 
     def count_ended(self, state: str) -> int:
         """How many jobs ended in this state, of those still stored."""

@@ -1,7 +1,7 @@
 """The functions that execute queries, each on one consistent view. `core.queries` describes the replies."""
 
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
 from msgspec.structs import replace
@@ -14,7 +14,7 @@ from ..core.defaults import Defaults, follow
 from ..core.errors import NotFound
 from ..core.family import waits_for_parent
 from ..core.history import GetHistory
-from ..core.job import WAITING, Body, Job, Place, State, Unreadable, marked, readable, unreadable
+from ..core.job import WAITING, Body, Job, Place, State, Unreadable, WaitsFor, marked, readable, unreadable
 from ..core.kinds import HANDLED, LIMIT, PATTERNS, PAUSE, SCHEDULE, name_of
 from ..core.limits import Limit, is_pattern
 from ..core.notes import StepResult
@@ -23,7 +23,7 @@ from ..core.redaction import redact_body, redact_named
 from ..core.rules import waits_for_signal
 from ..core.why import Facts, why
 from ..core.worker import Blocker, Worker, runs_handlers, runs_task
-from ..store.contract import AnyStore, ReadTxn, WaitingQuery
+from ..store.contract import AnyStore, CountKey, ReadTxn, WaitingQuery, added, count_key
 from .batch import notes
 from .batch.holders import find_holders
 from .batch.limiting import find_domains, find_limits, list_domains
@@ -219,20 +219,29 @@ def _select_jobs(txn: ReadTxn, query: q.SelectJobs) -> bytes:
 # How many
 
 
-def check_counts(txn: ReadTxn, _query: q.CheckCounts | None = None) -> list[tuple[q.CountKey, int, int]]:
+def check_counts(txn: ReadTxn) -> list[tuple[CountKey, int, int]]:
     """The counts that differ from the jobs, except for tasks whose counts change during the check.
 
     A view of Redis, or of several shards, may be of several moments.
     """
-    kept, found = txn.counts(), Counter[q.CountKey]()
+    kept, found = txn.counts(), Counter[CountKey]()
     for archived in (False, True):
         after = 0
         while page := txn.jobs(q.JobFilter(archived=archived), after=after, limit=PAGE_JOBS):
-            found.update(q.CountKey(job.tenant, job.task, job.place, job.state) for job in page)
+            found.update(map(count_key, page))
             after = page[-1].id
     changing = {(key.tenant, key.task) for key, _ in kept.items() ^ txn.counts().items()}
     keys = [key for key in sorted(kept.keys() | found.keys()) if (key.tenant, key.task) not in changing]
     return [(key, kept.get(key, 0), found[key]) for key in keys if kept.get(key, 0) != found[key]]
+
+
+def _check_counts(txn: ReadTxn, _query: q.CheckCounts) -> list[tuple[q.JobKind, int, int]]:
+    """The same as users see them: a suspended job that counts as another one is left out."""
+    sums: dict[q.JobKind, tuple[int, int]] = {}
+    for key, kept, found in check_counts(txn):
+        before = sums.get(_shown(key), (0, 0))
+        sums[_shown(key)] = (before[0] + kept, before[1] + found)
+    return [(key, kept, found) for key, (kept, found) in sums.items() if kept != found]
 
 
 def _has_unfinished(txn: ReadTxn, query: q.HasUnfinished) -> bool:
@@ -383,12 +392,17 @@ def _get_overview(txn: ReadTxn, query: q.GetOverview) -> q.Overview:
     tenant = query.tenant
     counts = txn.totals() if tenant is None else txn.counts(tenant=tenant)
     tasks, held = dict[str, dict[str, int]](), dict[str, int]()
-    for (_, task, place, state), count in counts.items():
+    suspended = dict[str, dict[str, int]]()
+    for key, count in counts.items():
+        task = key.task
         row = tasks.get(task) or tasks.setdefault(task, {})
-        name = _SHOWN_PLACES.get(place) or state.value
+        name = _SHOWN_PLACES.get(key.place) or key.state.value
         row[name] = row.get(name, 0) + count
-        if place is Place.HELD:
+        if key.place is Place.HELD:
             held[task] = held.get(task, 0) + count
+        if isinstance(key.counted, WaitsFor):
+            waits = suspended.setdefault(task, {})
+            waits[key.counted.lower()] = waits.get(key.counted.lower(), 0) + count
     running = txn.first(Place.RUNNING, rank.LAST, RUNNING_SHOWN)
     heads = txn.first(Place.READY, rank.LAST, 1 if tenant is None else RUNNING_SHOWN)
     count, jobs, workers = summarize_workers(txn, tenant if query.only_own else None, shown=WORKERS_SHOWN)
@@ -403,6 +417,7 @@ def _get_overview(txn: ReadTxn, query: q.GetOverview) -> q.Overview:
         pauses=tuple(_pauses(txn, tenant if query.only_own else None)),
         first_due=_find_first_due(txn, tenant),
         held=held,
+        suspended=suspended,
     )
 
 
@@ -416,16 +431,25 @@ def _find_first_due(txn: ReadTxn, tenant: str | None) -> dict[str, int]:
     return found
 
 
-def _count_jobs(txn: ReadTxn, query: q.CountJobs) -> list[tuple[q.CountKey, int]]:
+def _count_jobs(txn: ReadTxn, query: q.CountJobs) -> list[tuple[q.JobKind, int]]:
     check_page(query)
     if query.merged:
         if query.tenant is None:
-            return sorted(txn.totals(task=query.task).items())
+            return _shown_counts(txn.totals(task=query.task).items())
         found = txn.counts(tenant=query.tenant)
-        return sorted(
+        return _shown_counts(
             (key._replace(tenant=""), n) for key, n in found.items() if query.task in (None, key.task)
         )
-    return page_of_pairs(txn, query)
+    return _shown_counts(page_of_pairs(txn, query))
+
+
+def _shown(key: CountKey) -> q.JobKind:
+    return q.JobKind(key.tenant, key.task, key.place, key.state)
+
+
+def _shown_counts(counts: Iterable[tuple[CountKey, int]]) -> list[tuple[q.JobKind, int]]:
+    """The counts by the states that users see, in order."""
+    return sorted(added({_shown(key): number} for key, number in counts).items())
 
 
 def _get_next_moment(txn: ReadTxn, _query: q.GetNextMoment) -> int | None:
@@ -446,7 +470,7 @@ QUERIES: dict[type[q.Query], Callable[[ReadTxn, Any], Any]] = {
     q.ListChildren: _list_children,
     q.SelectJobs: _select_jobs,
     q.CountJobs: _count_jobs,
-    q.CheckCounts: check_counts,
+    q.CheckCounts: _check_counts,
     q.HasUnfinished: _has_unfinished,
     q.CountReady: _count_ready,
     q.ListWaiting: list_waiting,

@@ -15,7 +15,6 @@ from ..core.bounds import MINUTE_MS
 from ..core.job import Body, Job, Place, State
 from ..core.queries import (
     CountJobs,
-    CountKey,
     DataMatch,
     JobFilter,
     JobPage,
@@ -25,7 +24,7 @@ from ..core.queries import (
 )
 from ..core.redaction import redact
 from ..store.common.clock import monotonic_s
-from ..store.contract import ReadTxn
+from ..store.contract import CountKey, ReadTxn
 from .records import check_page
 
 # A search that has nothing to show yet goes on for so long; then a window may take as long again.
@@ -36,7 +35,7 @@ QUICK_S, LONGER = 0.01, 4
 FEW = 2_000
 # The most counts that a pair of tenant and task has: QUEUED and RUNQUEUED in three places, RUNNING and
 # RUNQUEUED, PAUSED, and three ends.
-COUNTS_OF_PAIR = 12
+COUNTS_OF_PAIR = 16
 # Bodies that are read at once while data is searched.
 BODIES = 200
 _PLACES = {

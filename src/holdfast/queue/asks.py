@@ -354,7 +354,7 @@ def counts(tenant: str) -> QueueRequest[dict[str, dict[str, int]]]:
     return QueueRequest(q.CountJobs(tenant=tenant), _by_task)
 
 
-def _by_task(counts: list[tuple[q.CountKey, int]]) -> dict[str, dict[str, int]]:
+def _by_task(counts: list[tuple[q.JobKind, int]]) -> dict[str, dict[str, int]]:
     table: dict[str, dict[str, int]] = {}
     for key, count in counts:
         row = table.setdefault(key.task, {})

@@ -5,7 +5,7 @@ waits       by position: the n-th sleep, signal or call of a run is the n-th of 
 versions    by name: whether the run that came first to that place knew the version
 """
 
-import importlib
+import sys
 from collections import deque
 from collections.abc import Iterable
 from typing import Any
@@ -22,7 +22,7 @@ _SHOWN = {"sleep": "sleep", "signal": "wait_for", "call": "call"}
 
 
 class StepFailed(Exception):
-    """A step failed in an earlier run, with an exception whose class is not known any more."""
+    """A step failed in an earlier run, with an exception whose class this process has not loaded."""
 
 
 class FunctionChanged(Failed):
@@ -142,15 +142,11 @@ def error_text(error: BaseException) -> str:
 
 
 def read_error(text: str) -> Exception:
-    """The exception of an entry: of its class, if that is still there."""
+    """The exception of an entry: of its class, if that is loaded. What a store names is not imported."""
     kept = msgspec.json.decode(text, type=_Error)
-    kind: Any = None
-    try:
-        kind = importlib.import_module(kept.module)
-        for part in kept.name.split("."):
-            kind = getattr(kind, part)
-    except (ImportError, AttributeError, ValueError):
-        kind = None
+    kind: Any = sys.modules.get(kept.module)
+    for part in kept.name.split("."):
+        kind = getattr(kind, part, None)
     if not (isinstance(kind, type) and issubclass(kind, Exception)):
         return StepFailed(f"{kept.name}: {kept.text}")
     # Not by calling the class, which may want other arguments than those it passed on.

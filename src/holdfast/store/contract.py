@@ -34,11 +34,10 @@ from msgspec.structs import replace
 from ..core import rank
 from ..core.glob import matches
 from ..core.history import TallyKey as TallyKey
-from ..core.job import ANY_LEASE_MS, Body, Job, Place, State, size_of
+from ..core.job import ANY_LEASE_MS, Body, Counted, Job, Place, State, counted, size_of
 from ..core.jump import Jump
 from ..core.kinds import Names
 from ..core.limits import DomainCounts, DomainKey
-from ..core.queries import CountKey as CountKey
 from ..core.queries import JobFilter as JobFilter
 from ..core.queries import Waiting as Waiting
 
@@ -55,6 +54,27 @@ Leased = tuple[Job, Body]
 RowKey = tuple[str, str]
 # The key and the value of a row.
 Row = tuple[str, bytes]
+
+
+class CountKey(NamedTuple):
+    """The key of a count. Archived jobs count as DONE, suspended ones as what they wait for."""
+
+    tenant: str
+    task: str
+    place: Place
+    counted: Counted
+
+    @property
+    def state(self) -> State:
+        """The state that users see."""
+        if isinstance(self.counted, State):
+            return self.counted
+        return State.PAUSED if self.place is Place.PAUSED else State.QUEUED
+
+
+def count_key(job: Job) -> CountKey:
+    """What a job counts as."""
+    return CountKey(job.tenant, job.task, job.place, counted(job))
 
 
 class NewJobs(msgspec.Struct, frozen=True, gc=False):

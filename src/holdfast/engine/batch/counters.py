@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from ...core import history
 from ...core.history import NO_PLACE, TallyKey
-from ...core.job import Code, Job, Place, State
+from ...core.job import Code, Job, Place, State, counted
 from ...store.contract import CountKey
 
 # The fields that a job is counted by, and those that determine its state.
@@ -43,7 +43,8 @@ class Counts(Struct, eq=False):
 
     def _add(self, jobs: Iterable[Job], sign: int) -> None:
         changes = self._changes
-        for kind in map(_kind, jobs):
+        for job in jobs:
+            kind = _kind(job) if job.waits_for is None else _waiting(job)
             changes[kind] = changes[kind] + sign if kind in changes else sign
 
     def add_missing(self, missing: Mapping[CountKey, int]) -> None:
@@ -72,11 +73,11 @@ class Counts(Struct, eq=False):
         for job_id in changed:
             job, was = after[job_id], before[job_id] if job_id in before else None  # noqa: SIM401
             if was is not None:
-                kind = _kind(was)
+                kind = _kind(was) if was.waits_for is None else _waiting(was)
                 changes[kind] = changes[kind] - 1 if kind in changes else -1
             if job is None:
                 continue
-            kind = _kind(job)
+            kind = _kind(job) if job.waits_for is None else _waiting(job)
             changes[kind] = changes[kind] + 1 if kind in changes else 1
             if job.place is done:
                 if was is None or was.place is not done:
@@ -135,10 +136,15 @@ _TALLIES = {
 }
 
 
+def _waiting(job: Job) -> tuple[Any, ...]:
+    return (*_kind(job), counted(job))
+
+
 @lru_cache(maxsize=4096)
 def _key(kind: tuple[Any, ...]) -> CountKey:
-    job = Job(id=0, **dict(zip(_FIELDS, kind, strict=True)))
-    return CountKey(job.tenant, job.task, job.place, job.state)
+    job = Job(id=0, **dict(zip(_FIELDS, kind[: len(_FIELDS)], strict=True)))
+    key = CountKey(job.tenant, job.task, job.place, job.state)
+    return key if len(kind) == len(_FIELDS) else key._replace(counted=kind[-1])
 
 
 @lru_cache(maxsize=4096)

@@ -24,7 +24,7 @@ from ...core.errors import BadInput
 from ...core.job import Body, Job
 from ...core.schedule import Schedule
 from ...core.slots import shard_of
-from ...store.contract import Changes, CountKey, JobFilter, NewJobs, ReadTxn, Txn
+from ...store.contract import Changes, CountKey, JobFilter, NewJobs, ReadTxn, Txn, count_key
 
 K = TypeVar("K")
 R = TypeVar("R")
@@ -123,7 +123,7 @@ class _JobPart(CopiedPart[int, Whole]):
     def noted(self, shard: int, rows: Sequence[Whole]) -> None:
         if self._tally is not None:
             jobs = (row.job for row in rows)
-            self._tally.update((shard, CountKey(job.tenant, job.task, job.place, job.state)) for job in jobs)
+            self._tally.update((shard, count_key(job)) for job in jobs)
 
     def fill(self, txn: ReadTxn, rows: Sequence[Whole]) -> Sequence[Whole | None]:
         if self._deep:

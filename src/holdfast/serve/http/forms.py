@@ -377,8 +377,8 @@ def _bare(kind: Any) -> Any:
 
 
 _TUPLES: dict[Any, tuple[str, tuple[str, ...]]] = {
-    tuple[q.CountKey, int]: ("Count", ("of", "count")),
-    tuple[q.CountKey, int, int]: ("CountFault", ("of", "kept", "found")),
+    tuple[q.JobKind, int]: ("Count", ("of", "count")),
+    tuple[q.JobKind, int, int]: ("CountFault", ("of", "kept", "found")),
     tuple[int, bool]: ("Appended", ("index", "is_new")),
     tuple[int, int]: ("SlotCount", ("slot", "count")),
     tuple[str | None, str, Defaults]: ("TaskDefaults", ("tenant", "task", "defaults")),

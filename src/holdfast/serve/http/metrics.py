@@ -6,6 +6,7 @@ many tasks and tenants there are. A token of one tenant gets the numbers of that
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from typing import get_args
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -14,6 +15,7 @@ from ...core import queries as q
 from ...core.access import Grant
 from ...core.history import EVER_MS, Bucket, GetHistory, TaskEnds
 from ...core.indexed import Mark
+from ...core.job import WaitKind
 from ...engine.metrics import OTHERS, TASKS, TYPE, Family, Series, render
 from ...store.common.clock import monotonic_s
 from .exchange import Exchange
@@ -39,6 +41,7 @@ async def metrics(exchange: Exchange, _request: Request, grant: Grant) -> Respon
         ),
         ("holdfast_runs_total", "counter", "Runs that ended, by task and outcome.", _runs(ever)),
         ("holdfast_run_seconds_total", "counter", "How long runs took.", _seconds(ever)),
+        ("holdfast_suspended_jobs", "gauge", "Functions by what they wait for.", _suspended(overview)),
         ("holdfast_workers", "gauge", "Workers that are alive.", [("", {}, overview.worker_count)]),
         ("holdfast_worker_jobs", "gauge", "Jobs that workers run.", [("", {}, overview.worker_jobs)]),
         ("holdfast_consumer_lag", "gauge", "Items that a consumer has yet to process.", _lag(consumers)),
@@ -71,6 +74,15 @@ def _jobs(overview: q.Overview) -> Iterator[Series]:
     for task, states in sums.items():
         for state in STATES:
             yield "", {"task": task, "state": state}, states[state]
+
+
+def _suspended(overview: q.Overview) -> Iterator[Series]:
+    labels, sums = _labels(overview), dict[str, Counter[str]]()
+    for task, waits in overview.suspended.items():
+        sums.setdefault(labels[task], Counter()).update(waits)
+    for task, waits in sums.items():
+        for kind in get_args(WaitKind):
+            yield "", {"task": task, "waits_for": kind}, waits[kind]
 
 
 def _oldest(overview: q.Overview) -> Iterator[Series]:

@@ -5,7 +5,7 @@ from collections.abc import Collection, Hashable, Iterable, Iterator, Sequence
 from itertools import chain, islice, takewhile
 
 from ...core import rank
-from ...core.job import Body, Job, Place, State
+from ...core.job import COUNTED, Body, Job, Place, State
 from ...core.kinds import DOMAIN
 from ...core.limits import DomainCounts, DomainKey
 from .. import ready_pairs
@@ -57,7 +57,7 @@ class MemoryReads(ReadTxn):
         return list(islice((job for job in jobs if place in (None, job.place)), limit))
 
     def named(self, tenant: str, task: str, *, mock: bool) -> int | None:
-        keys = (CountKey(tenant, task, place, state) for place in Place for state in State)
+        keys = (CountKey(tenant, task, place, state) for place in Place for state in COUNTED.values())
         places = {key.place for key in keys if key in self.data.counts}
         jobs = (job for job in self.data.jobs.values() if job.place in places) if places else ()
         same = ((j.place, j.rank, j.id) for j in jobs if (j.tenant, j.task, j.mock) == (tenant, task, mock))

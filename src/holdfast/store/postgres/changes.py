@@ -295,7 +295,7 @@ def put_counts(
 ) -> int:
     """Add the counts; return how many."""
     columns: list[tuple[str, str, int, str, int]] = [
-        (key.tenant, key.task, int(key.place), key.state, n) for key, n in counts.items() if n
+        (key.tenant, key.task, int(key.place), key.counted, n) for key, n in counts.items() if n
     ]
     columns += [(key.tenant, key.task, 0, key.kind, n) for key, n in tallies.items()]
     if len(columns) == 1:

@@ -7,7 +7,7 @@ import msgspec
 
 from ...core import rank
 from ...core.glob import first_above
-from ...core.job import Body, Job, Place, State
+from ...core.job import COUNTED, Body, Job, Place, State
 from ...core.jump import Jump
 from ...core.kinds import CHORE, PAUSE, SCHEDULE
 from ...core.limits import DomainCounts, DomainKey
@@ -185,7 +185,7 @@ class PostgresReads:
     def _counts(self, name: str, values: dict[str, Any]) -> dict[CountKey, int]:
         rows = self.connection.rows(self.sql[name], values)
         self.unfolded = sum(row[5] for row in rows)
-        return {CountKey(t, task, Place(place), State(state)): n for t, task, place, state, n, _ in rows}
+        return {CountKey(t, task, Place(place), COUNTED[state]): n for t, task, place, state, n, _ in rows}
 
     def tallies(self) -> dict[TallyKey, int]:
         """What was tallied and is in no bucket yet."""

@@ -24,7 +24,7 @@ from urllib.parse import quote
 import msgspec
 
 from ...core.history import NO_PLACE
-from ...core.job import ANY_LEASE_MS, Body, Job, Place, State, Unreadable, plain_lease_ms
+from ...core.job import ANY_LEASE_MS, COUNTED, Body, Job, Place, Unreadable, plain_lease_ms
 from ...core.kinds import DOMAIN, PAUSE, name_of
 from ...core.limits import DomainKey
 from ..contract import CountKey, TallyKey
@@ -236,7 +236,7 @@ def pair_of(name: bytes) -> Pair:
 def count_key(field: bytes) -> CountKey:
     """The inverse of `count_field`."""
     tenant, task, place, state = field.decode().split("\0")
-    return CountKey(tenant, task, Place(int(place)), State(state))
+    return CountKey(tenant, task, Place(int(place)), COUNTED[state])
 
 
 def is_tally(field: bytes) -> bool:

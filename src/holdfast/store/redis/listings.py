@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any, NamedTuple, Protocol
 
-from ...core.job import Job, Place, State
+from ...core.job import COUNTED, Job, Place, State
 from ...core.kinds import name_of
 from ..contract import CountKey, JobFilter
 from .connection import Command
@@ -126,7 +126,7 @@ def find_heads(reads: Listable, pairs: Collection[tuple[str, str]]) -> dict[tupl
 def find_named(reads: Listable, tenant: str, task: str, *, mock: bool) -> int | None:
     """The id of the first live job of a task, in the places that have some by the counts."""
     keys = reads.keys
-    fields = [CountKey(tenant, task, place, state) for place in Place for state in State]
+    fields = [CountKey(tenant, task, place, state) for place in Place for state in COUNTED.values()]
     (values,) = reads.ask([(b"HMGET", keys.counts, *map(keys.count_field, fields))])
     places = {field.place for field, value in zip(fields, values, strict=True) if value is not None}
     for place in sorted(places):

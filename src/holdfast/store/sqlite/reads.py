@@ -7,7 +7,7 @@ import msgspec
 
 from ...core.damage import UNREADABLE
 from ...core.glob import first_above
-from ...core.job import Body, Job, Place, State, Unreadable
+from ...core.job import COUNTED, Body, Job, Place, State, Unreadable
 from ...core.limits import DomainCounts, DomainKey
 from .. import ready_pairs
 from ..contract import CountKey, JobFilter, Moments, Row, TallyKey, Waiting, WaitingQuery
@@ -34,7 +34,7 @@ _decode_bodies = msgspec.json.Decoder(list[tuple[int, SqlBody]]).decode
 _decode_rows = msgspec.json.Decoder(list[tuple[str, SqlBody]]).decode
 _decode_names = msgspec.json.Decoder(list[str]).decode
 _decode_tasks = msgspec.json.Decoder(list[tuple[str, list[tuple[str, int]]]]).decode
-_decode_counts = msgspec.json.Decoder(list[tuple[str, str, Place, State, int]]).decode
+_decode_counts = msgspec.json.Decoder(list[tuple[str, str, Place, str, int]]).decode
 _decode_tallies = msgspec.json.Decoder(list[tuple[str, str, int, str, int]]).decode
 _decode_domain_counts = msgspec.json.Decoder(list[tuple[int, str, Place, int]]).decode
 _decode_moments = msgspec.json.Decoder(Moments).decode
@@ -191,7 +191,7 @@ class SqliteReads:
 
     def _counts(self, name: str, *values: Any) -> dict[CountKey, int]:
         found = _decode_counts(self.connection.value(SQL[name], values) or _NONE)
-        return {CountKey(tenant, task, place, state): n for tenant, task, place, state, n in found}
+        return {CountKey(tenant, task, place, COUNTED[state]): n for tenant, task, place, state, n in found}
 
     def tallies(self) -> dict[TallyKey, int]:
         """What was tallied and is in no bucket yet."""

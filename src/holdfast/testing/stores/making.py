@@ -10,7 +10,18 @@ from msgspec.structs import replace
 
 from ...core import rank
 from ...core.job import Body, Job, Place, State, size_of
-from ...store.contract import NOTHING, Changes, ClaimQuery, CountKey, NewJobs, ReadTxn, Store, Txn, leased_all
+from ...store.contract import (
+    NOTHING,
+    Changes,
+    ClaimQuery,
+    CountKey,
+    NewJobs,
+    ReadTxn,
+    Store,
+    Txn,
+    count_key,
+    leased_all,
+)
 
 T = TypeVar("T")
 
@@ -83,7 +94,7 @@ def tally(jobs: Iterable[Job], by: int = 1) -> dict[CountKey, int]:
     """What these jobs add to the counts."""
     counts: dict[CountKey, int] = {}
     for job in jobs:
-        key = CountKey(job.tenant, job.task, job.place, job.state)
+        key = count_key(job)
         counts[key] = counts.get(key, 0) + by
     return counts
 

@@ -102,7 +102,7 @@ def test_a_pair_is_found_while_it_has_ready_jobs(store: Store) -> None:
 
     add(store, a_job(6, task="one"))
     lapsed = CountKey("", "one", Place.READY, State.RUNQUEUED)
-    commit(store, counts={lapsed._replace(state=State.QUEUED): -1, lapsed: 1})
+    commit(store, counts={lapsed._replace(counted=State.QUEUED): -1, lapsed: 1})
     assert waiting(store) == [("", "many"), ("", "one")]
 
 

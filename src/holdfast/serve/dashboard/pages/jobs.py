@@ -45,7 +45,7 @@ async def jobs(view: View) -> PageOrResponse:
         body = join(parts.heading("Jobs"), _search_box(view, text), el("p", str(error), class_="problem"))
         return Page(title="Jobs", body=body, section="jobs", status=400, live=None)
     asked = q.CountJobs(tenant=_tenant(view, search), task=search.words.get("task"), merged=True)
-    counts: list[tuple[q.CountKey, int]] = await view.ask(asked)
+    counts: list[tuple[q.JobKind, int]] = await view.ask(asked)
     body = join(
         parts.heading("Jobs"),
         _search_box(view, text),
@@ -78,7 +78,7 @@ async def find(view: View, search: JobSearch) -> JobPage:
             return replace(found, jobs=tuple(jobs))
 
 
-def _count(counts: list[tuple[q.CountKey, int]], search: JobSearch) -> dict[str, int]:
+def _count(counts: list[tuple[q.JobKind, int]], search: JobSearch) -> dict[str, int]:
     """How many jobs each tab has; none where the search has more words than counts are kept by."""
     if search.data or not search.words.keys() <= {"task", "tenant", "state"}:
         return {}
@@ -87,7 +87,7 @@ def _count(counts: list[tuple[q.CountKey, int]], search: JobSearch) -> dict[str,
     return found
 
 
-def _is_in(key: q.CountKey, how: dict[str, Any]) -> bool:
+def _is_in(key: q.JobKind, how: dict[str, Any]) -> bool:
     if "state" in how:
         return key.place is Place.DONE and key.state is how["state"]
     return key.place is how["place"]
