@@ -213,13 +213,13 @@ def test_why_tells_of_a_missing_handler(queue: Queue, clock: MovedClock) -> None
         name="w", host="h", pid=1, started_at=clock(), serves=serves, until_ms=clock() + MINUTE_MS
     )
     queue.connection.ask(c.Enlist(worker=worker))
-    assert queue.why(job).endswith("No live worker knows the task 'x', and it has no handler.")
+    assert queue.why(job).endswith("No live worker knows the task 'x', and it has no stored handler.")
 
     queue.handlers.set("x", "true", lang="shell")
     assert queue.why(job).endswith("1 live worker knows its task.")
 
     queue.connection.ask(c.Dismiss(name="w"))
-    assert queue.why(job).endswith("has a handler in the store, but no live worker runs handlers.")
+    assert queue.why(job).endswith("has a stored handler, but no live worker runs stored handlers.")
 
 
 def test_handlers_for_asyncio(make_async_queue: MakeAsyncQueue) -> None:

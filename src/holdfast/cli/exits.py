@@ -43,7 +43,7 @@ MEANINGS = {
     Exit.OK: "success",
     Exit.ERROR: "any other error, doctor found a problem, or you answered no",
     Exit.USAGE: "wrong usage or bad input; nothing was changed",
-    Exit.NOT_FOUND: "there is no such job, schedule, limit, pause, consumer, token or handler",
+    Exit.NOT_FOUND: "there is no such job, schedule, limit, pause, consumer, token or stored handler",
     Exit.REFUSED: "the job's state, or the token, does not allow it",
     Exit.STORE: "the store is missing, damaged, full, too new or not reachable",
     Exit.TIMEOUT: "add --wait: the job did not end in time",

@@ -2,7 +2,7 @@
 
 The engine answers from one consistent snapshot of the store. The docstring of each query says what is
 replied; the types of the replies are in `core.replies`. `tenant` or `tasks` None: all; `handled`: only tasks
-with a handler in the store. If a query for certain jobs names a `tenant`, jobs of other tenants are not
+with a stored handler. If a query for certain jobs names a `tenant`, jobs of other tenants are not
 found. `redacted`: data is replied without its secrets (`core.redaction`).
 """
 

@@ -87,9 +87,9 @@ def _blocked(job: Job, facts: Facts) -> str:
     if facts.paused:
         return f" {_paused_text(facts.paused)}"
     if not facts.workers and facts.is_handled:
-        return f" The task {job.task!r} has a handler in the store, but no live worker runs handlers."
+        return f" The task {job.task!r} has a stored handler, but no live worker runs stored handlers."
     if not facts.workers:
-        handler = ", and it has no handler" if facts.handler_workers else ""
+        handler = ", and it has no stored handler" if facts.handler_workers else ""
         return f" No live worker knows the task {job.task!r}{handler}."
     return ""
 

@@ -428,7 +428,7 @@ class AsyncQueue(BaseQueue):
 
     @property
     def handlers(self) -> AsyncHandlers:
-        """The handlers in the store for this tenant's tasks."""
+        """The stored handlers of this tenant's tasks."""
         return AsyncHandlers(self._ask, self.tenant)
 
     async def unschedule(self, name: str) -> None:

@@ -458,7 +458,7 @@ class Queue(BaseQueue):
 
     @property
     def handlers(self) -> "Handlers":
-        """The handlers in the store for this tenant's tasks."""
+        """The stored handlers of this tenant's tasks."""
         from .handlers import Handlers
 
         return Handlers(self._ask, self.tenant)

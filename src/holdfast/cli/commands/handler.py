@@ -1,4 +1,4 @@
-"""`holdfast handler`: sets, reads, lists, runs, rolls back and deletes the handlers in a store."""
+"""`holdfast handler`: sets, reads, lists, runs, rolls back and deletes stored handlers."""
 
 import json
 import os
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
 @click.group()
 def handler() -> None:
-    """Set, read, list, run, roll back or delete handlers.
+    """Set, read, list, run, roll back or delete stored handlers.
 
-    A handler is code that the store keeps, and that `holdfast worker --handlers` and `holdfast serve` run.
+    A stored handler is code that the store keeps, and that `holdfast worker --handlers` and `holdfast serve` run.
     """
 
 
@@ -46,7 +46,7 @@ def handler() -> None:
 @settings()
 @click.pass_obj
 def set_handler(session: Session, /, *, task: str, file: str | None, lang: str, **said: Any) -> None:
-    """Make a new version of a task's handler."""
+    """Make a new version of a task's stored handler."""
     body = said.pop("body")
     if body is not None and file is not None:
         raise click.UsageError("give FILE or --body, not both")
@@ -75,7 +75,7 @@ def _text(file: str | None) -> str:
 @settings()
 @click.pass_obj
 def get_handler(session: Session, /, *, task: str, version: int | None) -> None:
-    """Print the body of a handler; with --json all of it."""
+    """Print the body of a stored handler; with --json all of it."""
     with session.existing() as queue:
         found = queue.handlers.get(task, version)
     if session.as_json:

@@ -27,8 +27,8 @@ SWITCH_S = 0.000_5
 
 @click.command()
 @click.argument("names", metavar="[MODULE:QUEUE...]", nargs=-1)
-@click.option("--handlers", is_flag=True, help="Run the handlers in the stores of --store.")
-@click.option("--runners", metavar="FILE", help="Settings of the runners of handlers, a TOML file.")
+@click.option("--handlers", is_flag=True, help="Run the stored handlers of --store.")
+@click.option("--runners", metavar="FILE", help="Settings of the runners of stored handlers, a TOML file.")
 @click.option(
     "--private-hosts", is_flag=True, help="Let http handlers reach this machine and private networks."
 )
