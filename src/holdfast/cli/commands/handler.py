@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 def handler() -> None:
     """Set, read, list, run, roll back or delete stored handlers.
 
-    A stored handler is code that the store keeps, and that `holdfast worker --handlers` and `holdfast serve` run.
+    A stored handler is code that the store keeps. `holdfast worker --handlers` and `holdfast serve` run it.
     """
 
 
