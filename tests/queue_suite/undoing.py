@@ -124,6 +124,45 @@ def test_a_cancelled_job_undoes_its_steps(queue: Queue) -> None:
     assert did == ["book"]
 
 
+@pytest.mark.parametrize("way", ["expires", "expires while it runs", "is lost", "is lost again"])
+def test_a_job_that_fails_between_runs_undoes_its_steps(queue: Queue, clock: MovedClock, way: str) -> None:
+    """It runs once more for that, and does not go forward. If that run is lost too, the job has failed."""
+    did: list[str] = []
+
+    @queue.task(expires="1h", losses=2)
+    def order(ctx: Context) -> None:
+        ctx.step("book", did.append, "book")
+        ctx.compensate("book", did.append, "-book")
+        ctx.sleep("10m")
+        ctx.step("pay", did.append, "pay")
+        ctx.compensate("pay", did.append, "-pay")
+        ctx.sleep("2h")
+
+    job = order.add()
+    run_all(queue)
+    if way == "expires":
+        clock.advance(10 * MINUTE_MS)
+        run_all(queue)
+    else:
+        for _ in range(1 if "expires" in way else 2):
+            clock.advance(10 * MINUTE_MS)
+            lost = Context(take(queue, lease="10s"), queue)
+            lost.step("book", did.append, "twice")
+            lost.compensate("book", did.append, "-book")
+            lost.step("pay", did.append, "pay")
+    clock.advance(HOUR_MS if "expires" in way else MINUTE_MS)
+    if way == "is lost again":
+        assert take(queue, lease="10s").record.undoes
+        clock.advance(MINUTE_MS)
+    run_all(queue)
+
+    undone = {"expires": ["-pay", "-book"], "is lost again": []}.get(way, ["-pay", "-book"])
+    assert did == ["book", "pay", *undone]
+    assert job.get().state == State.FAILED
+    assert job.get().reason.partition(":")[0] == ("expired" if "expires" in way else "quarantined")
+    assert run_all(queue) == 0
+
+
 def test_a_job_is_requeued_from_a_step(queue: Queue, clock: MovedClock) -> None:
     """By name or number: what came before is kept, the rest is done again, with new children."""
     calls: list[str] = []

@@ -338,6 +338,8 @@ class Job(Record, frozen=True, kw_only=True):
     open_call: int = 0
     # A cancel lets it run once more, to undo what its steps have done.
     compensates: bool = False
+    # Why it fails, after one more run that undoes its steps.
+    undoes: str = ""
     # What it waits for since its last run, until it is claimed; and the signals that wait for it.
     waits_for: Wait | None = None
     signals: tuple[Mailbox, ...] = ()

@@ -59,6 +59,7 @@ _ENDED: dict[str, Any] = {
     "lapsed": False,
     "again_at": 0,
     "waits_for": None,
+    "undoes": "",
 }
 _NO_STEPS: dict[str, Any] = {"steps": 0, "step_bytes": 0, "open_call": 0, "compensates": False}
 # A FAILED job may be requeued, and goes on with its steps, its signals and the jobs that it has called.
@@ -86,6 +87,7 @@ def queued(job: Job, *, run_at: int, now_ms: int, **changes: Any) -> Job:
         run_at=run_at,
         **{"owner": 0, "lease_until": 0, "lapsed": False, "progress": None, "finished_at": 0}
         | {"ended": None, "reason": "", "again_at": 0, "cancel_requested": False, "waits_for": None}
+        | {"undoes": ""}
         | changes,
     )
 
@@ -114,7 +116,7 @@ def claim(job: Job, *, owner: int, now_ms: int, lease_ms: int | None, start: boo
     if job.damaged is not None:
         return fail_damaged(job, now_ms=now_ms)
     if job.expires_at and now_ms >= job.expires_at:
-        return _failed(job, now_ms=now_ms, reason=EXPIRED)
+        return expire(job, now_ms=now_ms)
     try:
         until = _lease_end(job, started_at=now_ms if start else 0, now_ms=now_ms, lease_ms=lease_ms)
     except BadInput as error:  # a `retry_after` that leads beyond MAX_TIME_MS
@@ -209,7 +211,7 @@ def retry(
     if job.expires_at and run_at >= job.expires_at:
         return _give_up(job, now_ms=now_ms, reason=EXPIRED)
     scheduled_at = 0 if job.strict else job.scheduled_at or job.run_at
-    kept = {"scheduled_at": scheduled_at, "cancel_requested": job.cancel_requested}
+    kept = {"scheduled_at": scheduled_at, "cancel_requested": job.cancel_requested, "undoes": job.undoes}
     kept["losses"] = 0 if job.strict else job.losses
     if job.strict and run_at == now_ms:
         run_at = whole_second(now_ms)
@@ -275,7 +277,8 @@ def release(job: Job, *, now_ms: int, delay_ms: int = 0, **changes: Any) -> Job:
     if delay_ms:
         changes["scheduled_at"] = job.scheduled_at or job.run_at
         run_at = max(run_at, now_ms + delay_ms)
-    return queued(job, run_at=run_at, now_ms=now_ms, cancel_requested=job.cancel_requested, **changes)
+    changes |= {"cancel_requested": job.cancel_requested, "undoes": job.undoes}
+    return queued(job, run_at=run_at, now_ms=now_ms, **changes)
 
 
 def lapse(job: Job, *, now_ms: int, error: str = "") -> Job:
@@ -291,14 +294,16 @@ def lapse(job: Job, *, now_ms: int, error: str = "") -> Job:
     job = replace(job, losses=job.losses + (1 if job.started_at else 0), crowd_limit=beside)
     if _cancel_takes_effect(job):
         return _done(job, State.CANCELLED, now_ms=now_ms, reason="cancelled")
+    if job.undoes and job.started_at:
+        return fail_between_runs(job, now_ms=now_ms, reason=job.undoes)
     if job.started_at and 0 < job.max_losses <= job.losses:
         reason = f"{QUARANTINED}: {counted(job.losses, 'run')} ended without an answer"
         reason += f": {error}" if error else ""
-        return _give_up(job, now_ms=now_ms, reason=reason)
+        return fail_between_runs(job, now_ms=now_ms, reason=reason)
     if job.expires_at and now_ms >= job.expires_at:
-        return _give_up(job, now_ms=now_ms, reason=EXPIRED)
-    kept = {"owner": job.owner, "again_at": job.again_at, "lapsed": bool(job.retry_after)}
-    kept["cancel_requested"] = job.cancel_requested
+        return fail_between_runs(job, now_ms=now_ms, reason=EXPIRED)
+    kept: dict[str, Any] = {"owner": job.owner, "again_at": job.again_at, "lapsed": bool(job.retry_after)}
+    kept |= {"cancel_requested": job.cancel_requested, "undoes": job.undoes}
     # With `retry_after` it is due at the end of the lease, as in the documents; otherwise it keeps its time,
     # and so its position.
     run_at = job.lease_until if job.retry_after and job.lease_until else job.run_at
@@ -476,7 +481,8 @@ def update(
         return replace(job, lease_until=run_at, rank=rank.lease(run_at))
     if job.place not in WAITING:
         return job
-    kept = {"owner": job.owner, "lapsed": job.lapsed, "again_at": job.again_at, "waits_for": job.waits_for}
+    kept: dict[str, Any] = {"owner": job.owner, "lapsed": job.lapsed, "again_at": job.again_at}
+    kept |= {"waits_for": job.waits_for, "undoes": job.undoes}
     return queued(job, run_at=job.run_at, now_ms=now_ms, **kept)
 
 
@@ -487,7 +493,17 @@ def expiring(job: Job, expires_at: int) -> Job:
 
 def expire(job: Job, *, now_ms: int) -> Job:
     """End a waiting job whose `expires_at` has passed."""
+    if job.compensates:
+        return fail_between_runs(job, now_ms=now_ms, reason=EXPIRED)
     return _failed(job, now_ms=now_ms, reason=EXPIRED)
+
+
+def fail_between_runs(job: Job, *, now_ms: int, reason: str) -> Job:
+    """Fail a job that no run fails. One that has something to undo runs once more for that."""
+    if not job.compensates or job.undoes:
+        return _give_up(job, now_ms=now_ms, reason=job.undoes or reason)
+    job = expiring(job, 0) if job.expires_at else job
+    return queued(job, run_at=now_ms, now_ms=now_ms, scheduled_at=job.scheduled_at, undoes=reason)
 
 
 def _cancel_takes_effect(job: Job) -> bool:

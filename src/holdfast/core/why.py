@@ -127,6 +127,7 @@ def _running(job: Job, facts: Facts) -> str:
     own = [blocker.effect for blocker in facts.blockers if blocker.job_id == job.id]
     asked = f" It {own[0]} of its executor." if own else ""
     asked += " It was asked to stop." if job.cancel_requested else ""
+    asked += f" It undoes its steps: {job.undoes}." if job.undoes else ""
     if not job.lease_until:
         return f"{since}, without a lease.{asked}"
     if job.lease_until <= facts.now_ms:

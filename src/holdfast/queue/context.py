@@ -56,7 +56,7 @@ class Running:
         # What undoes the steps of this run, in order.
         self._compensations: list[durable.Compensation] = []
         self._is_undoing = False
-        self._was_cancelled = job.record.cancel_requested
+        self._only_undoes = job.record.cancel_requested or bool(job.record.undoes)
         # A lock for each step: of two calls at the same time the second gets the result of the first.
         self._step_locks: dict[str, Any] = {}
         # The threads or tasks that are within a step: one that waited for itself would wait for ever.

@@ -52,8 +52,8 @@ class Function(Protocol):
     # What undoes the steps, in order; and whether that is being done.
     _compensations: list[Compensation]
     _is_undoing: bool
-    # Whether the job was cancelled before this run.
-    _was_cancelled: bool
+    # Whether the job was cancelled, or has failed, before this run, which is for undoing its steps.
+    _only_undoes: bool
 
 
 class CallEnd(msgspec.Struct, omit_defaults=True):
@@ -152,10 +152,14 @@ def begin_undo(run: Function, outcome: Any) -> Flow[Any]:
     if isinstance(outcome, FunctionChanged):
         return None
     outcome = _checked(outcome)
-    if isinstance(outcome, Suspension) or _was_cancelled(run):
-        if not job.record.cancel_requested or (isinstance(outcome, Suspension) and outcome.kind == "restart"):
+    if isinstance(outcome, Suspension) or run._only_undoes:
+        is_ending = job.record.cancel_requested or job.record.undoes
+        if not is_ending or (isinstance(outcome, Suspension) and outcome.kind == "restart"):
             return None
-        outcome = Retry(0, counts=False, reason="cancelled")
+        if job.record.cancel_requested:
+            outcome = Retry(0, counts=False, reason="cancelled")
+        else:
+            outcome = Failed(job.record.undoes)
     # How the job would end with its steps undone.
     run._is_undoing = True
     is_over = isinstance(outcome, RAISED) and job.fate_of(outcome) in ("failed", "cancelled")
@@ -179,12 +183,7 @@ def _checked(outcome: Any) -> Any:
 
 def _goes_back(run: Function, kept: Replay) -> bool:
     """Whether the run undoes its steps from here: an earlier one failed here, or the job was cancelled."""
-    return not run._is_undoing and (kept.undo is not None or _was_cancelled(run))
-
-
-def _was_cancelled(run: Function) -> bool:
-    """Whether the job was cancelled before this run, which is for undoing its steps."""
-    return run._was_cancelled
+    return not run._is_undoing and (kept.undo is not None or run._only_undoes)
 
 
 def version(run: Function, name: str) -> Flow[bool]:

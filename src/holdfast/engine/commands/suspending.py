@@ -32,6 +32,9 @@ def suspended(batch: Batch, job: Job, command: c.Answer) -> Job:
     if job.again_at or how.kind == "restart":
         # Its data was changed during this run: it begins again, and has no use for what this run waits for.
         return rules.restart(job, now_ms=batch.now_ms)
+    if job.undoes:
+        # Its function has changed, and has nothing to undo.
+        return rules.fail_between_runs(job, now_ms=batch.now_ms, reason=job.undoes)
     job = replace(job, compensates=command.compensates)
     if job.cancel_requested and not job.children.pending:
         # It ends, or runs once more to undo what it has done: whatever it would have waited for.
