@@ -17,6 +17,8 @@ ROOT = Path(__file__).parents[1]
 # They stay at the root of the repository, where people look for them.
 OUTSIDE = ("ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md")
 LINK = re.compile(r"\[(?P<text>[^\]]*)\]\((?P<target>[^)#:\s]+)(?P<anchor>#[^)\s]*)?\)")
+# In a text, not in code or a link.
+PAGE = re.compile(r"(?<![\w/>\"])docs/([\w/-]+\.md)")
 GENERATED = re.compile(r"<!-- generated: (\w+) -->")
 # Variables that are no options of a command.
 OTHER_VARIABLES = {
@@ -61,6 +63,17 @@ def on_page_markdown(markdown: str, *, page: Any, files: Files, **_: Any) -> str
         return f"{link['text']} (`{path}` in the repository)" if (ROOT / path).exists() else link[0]
 
     return LINK.sub(replaced, markdown)
+
+
+def on_page_content(html: str, *, page: Any, files: Files, **_: Any) -> str:
+    """Make links of the pages that docstrings and help texts name."""
+    up = "../" * page.file.src_uri.count("/")
+
+    def linked(name: re.Match[str]) -> str:
+        found = files.get_file_from_path(name[1])
+        return name[0] if found is None else f'<a href="{up}{found.url}">{name[0]}</a>'
+
+    return PAGE.sub(linked, html)
 
 
 def commands() -> str:

@@ -11,6 +11,11 @@ import pytest
 import holdfast
 from holdfast import indexed, testing
 from holdfast.core.errors import HoldfastError
+from holdfast.queue.definition import TaskOptions
+from holdfast.queue.options import JobOptions
+from holdfast.remote.address import OPTIONS as GRPC
+from holdfast.store.postgres.url import OURS as POSTGRES
+from holdfast.store.redis.url import OPTIONS as REDIS
 from tests.house.source import PACKAGE, ROOT
 
 DIRECTIVE = re.compile(r"^::: (holdfast[\w.]*)$", re.MULTILINE)
@@ -121,6 +126,26 @@ def test_every_metric_is_on_its_page():
 
     assert len(found) > 10
     assert [name for name in sorted(found) if f"`{name}`" not in text] == []
+
+
+def test_every_option_is_on_a_page():
+    """Options of jobs, of tasks, of schedules and of addresses, where a page explains them."""
+    options = {
+        "tasks.md": JobOptions.__annotations__,
+        "tasks.md handlers.md schedules.md": TaskOptions.__annotations__,
+        "schedules.md": ["cron", "every", "repeat", "tz", "catch_up", "overlap", "jitter"],
+        "reference/settings.md": [*REDIS, *POSTGRES, *GRPC],
+    }
+
+    missing = [
+        f"{pages}: {name}"
+        for pages, names in options.items()
+        for text in ["".join((ROOT / "docs" / page).read_text("utf-8") for page in pages.split())]
+        for name in names
+        if not re.search(rf"`{name}[`=]", text)
+    ]
+
+    assert missing == []
 
 
 @pytest.mark.proof

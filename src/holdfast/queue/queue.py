@@ -400,6 +400,9 @@ class Queue(BaseQueue):
     ) -> None:
         """Limit a domain, or all that match a pattern; without rate and concurrency, remove the limit.
 
+        `rate`: how many jobs start in a second, or text such as "100/m". `burst`: how many of them may start
+        at once after a time without any. `concurrency`: how many run at once; 0: none.
+
         While a module is imported, the limit is only declared: workers and `sync` write it.
         """
         ask = asks.limit(domain, tenant=self.tenant, rate=rate, burst=burst, concurrency=concurrency)
