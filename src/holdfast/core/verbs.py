@@ -163,7 +163,7 @@ FIELDS: dict[str, str] = {
     "claim": "The number of the claim. It only rises; an answer with an older number is refused.",
     "client": "The tenant.",
     "code": "How the run ended: ok, failed, retry, error or suspend.",
-    "compensates": "Whether the job runs once more, to undo its steps, if it is cancelled or fails between runs.",
+    "compensates": "Whether it runs once more, to undo its steps, if it is cancelled or fails between runs.",
     "undoes": "Why the job fails, after this run or the next one, which undoes its steps.",
     "concurrency": "How many jobs of the domain may run at once.",
     "context_age_ms": "How old a context of the handler may become.",
