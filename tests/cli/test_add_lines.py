@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from holdfast.cli.commands import add_lines
+from holdfast.cli.commands import add
 from holdfast.core.errors import StoreFull
 
 
@@ -36,7 +36,7 @@ def test_each_line_is_a_job_of_its_own_without_a_task(shell):
 
 def test_more_than_a_transaction_is_added(shell, monkeypatch):
     """All of them, in order."""
-    monkeypatch.setattr(add_lines, "BATCH_JOBS", 10)
+    monkeypatch.setattr(add, "BATCH_JOBS", 10)
 
     said = shell.ok("add", "count", "--file", "-", "--json", stdin="\n".join(map(str, range(95))))
 
@@ -107,14 +107,14 @@ def test_what_cannot_be_read_is_refused(shell, words, complaint):
 
 def test_whoever_is_stopped_in_the_middle_hears_how_far_it_came(shell, monkeypatch):
     """So that the rest can be added later."""
-    real = add_lines._batches
+    real = add._batches
 
     def full_soon(jobs):
         yield from (pair for pair, _ in zip(real(jobs), range(3), strict=False))
         raise StoreFull("no space left")
 
-    monkeypatch.setattr(add_lines, "BATCH_JOBS", 10)
-    monkeypatch.setattr(add_lines, "_batches", full_soon)
+    monkeypatch.setattr(add, "BATCH_JOBS", 10)
+    monkeypatch.setattr(add, "_batches", full_soon)
     said = shell.run("add", "count", "--file", "-", stdin="\n".join(map(str, range(95))))
 
     assert said.code == 5

@@ -298,7 +298,7 @@ def test_a_job_that_another_worker_takes_meanwhile_is_left_to_it(shell, url, tmp
     """The one that was added is cancelled."""
     old = ByRq(url, tmp_path)
     old.send("a")
-    readers = importlib.import_module("holdfast.cli.importing.readers")
+    readers = importlib.import_module("holdfast.cli.foreign")
     monkeypatch.setattr(
         readers, "_rq_removed", lambda client, place, job: bool(client.lpop(place.key)) and False
     )

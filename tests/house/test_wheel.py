@@ -9,7 +9,7 @@ PACKAGES = {
     "",
     *("contrib", "contrib/django", "contrib/django/management", "contrib/django/management/commands"),
     *("core", "proto", "queue", "remote", "journal", "indexed"),
-    *("cli", "cli/bench", "cli/commands", "cli/importing"),
+    *("cli", "cli/bench", "cli/commands"),
     *("engine", "engine/batch", "engine/commands", "engine/migrate", "engine/sharding"),
     *("serve", "serve/bedrock", "serve/dashboard", "serve/dashboard/pages", "serve/grpc", "serve/http"),
     *(

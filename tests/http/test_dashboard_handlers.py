@@ -11,7 +11,7 @@ from holdfast.core.handler import GetHandler, Handler, RunnerOptions, SetHandler
 from holdfast.journal.connection import JournalMaker
 from holdfast.queue.queue import Queue
 from holdfast.serve.config import Options
-from holdfast.serve.dashboard import trials
+from holdfast.serve.dashboard import view
 from holdfast.serve.service import ListenAddress
 from tests.http.test_dashboard import send, sign_in, token_of
 from tests.journal.test_queue import Away
@@ -70,13 +70,13 @@ def test_a_draft_is_tried_without_being_saved(serve):
 
 def test_a_trial_does_not_last_as_long_as_its_author_likes(monkeypatch):
     """Neither do the scripts around its job: few trials run at once, for all tenants."""
-    monkeypatch.setattr(trials, "TRIAL_MS", 300)
+    monkeypatch.setattr(view, "TRIAL_MS", 300)
     options = RunnerOptions(timeout_ms=3_600_000)
     slow = Handler(
         task="add", lang="python", body=BODY, before_each="import time\ntime.sleep(3600)", options=options
     )
 
-    result = asyncio.run(trials.HandlerTrials().run(slow, b"{}"))
+    result = asyncio.run(view.HandlerTrials().run(slow, b"{}"))
 
     assert (result.exit_code, result.error.partition(":")[0]) == (500, "TIMEOUT")
 

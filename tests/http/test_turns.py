@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from holdfast.serve.dashboard import json_view
+from holdfast.serve.dashboard import parts
 from holdfast.serve.http import jobs
 
 # Far more than it takes to refuse a name, and far less than to look for one that is like it.
@@ -54,16 +54,16 @@ def test_the_name_of_an_unknown_field_is_told_as_far_as_a_reader_needs_it(client
 def test_large_data_is_prepared_for_a_page_in_another_thread(monkeypatch, size, is_elsewhere):
     """That of most jobs is not."""
     threads = []
-    show = json_view._show
+    show = parts._show
 
     def noted(*args, **options):
         threads.append(threading.get_ident())
         return show(*args, **options)
 
-    monkeypatch.setattr(json_view, "_show", noted)
+    monkeypatch.setattr(parts, "_show", noted)
 
     shown = asyncio.run(
-        json_view.show(json.dumps({"token": "x", "list": [{"password": "y"}] + [1] * (size // 3)}))
+        parts.show(json.dumps({"token": "x", "list": [{"password": "y"}] + [1] * (size // 3)}))
     )
 
     assert shown.hidden == 2

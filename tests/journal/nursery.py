@@ -23,7 +23,7 @@ from itertools import count
 from pathlib import Path
 
 import holdfast
-from holdfast.journal import writer
+from holdfast.journal import journal
 from holdfast.queue import connect
 
 from .opened import SOON_MS, opened
@@ -176,7 +176,7 @@ def main() -> None:
     """Fork and kill."""
     role, folder, kills = sys.argv[1], Path(sys.argv[2]), int(sys.argv[3])
     # A few groups for each segment.
-    writer.SEGMENT_BYTES = 2_000
+    journal.SEGMENT_BYTES = 2_000
     # A shard that is down is known as such within a life.
     connect.SHARD_PATIENCE_S = 0.02
     # The store is there, and all that is imported late.

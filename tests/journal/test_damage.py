@@ -135,7 +135,7 @@ def test_data_that_looks_like_a_group_is_none(tmp_path):
 
 def test_a_segment_that_is_gone_is_passed(tmp_path, monkeypatch):
     """Those around it are read."""
-    monkeypatch.setattr("holdfast.journal.writer.SEGMENT_BYTES", 100)
+    monkeypatch.setattr("holdfast.journal.journal.SEGMENT_BYTES", 100)
     path = tmp_path / "j"
     with opened(path) as journal:
         for number in range(6):
@@ -151,7 +151,7 @@ def test_a_segment_that_is_gone_is_passed(tmp_path, monkeypatch):
 
 def test_lines_come_back_when_the_next_segment_cannot_be_opened(tmp_path, monkeypatch):
     """Such as by too many open files: they were taken, but not passed on."""
-    monkeypatch.setattr("holdfast.journal.writer.SEGMENT_BYTES", 100)
+    monkeypatch.setattr("holdfast.journal.journal.SEGMENT_BYTES", 100)
     path = tmp_path / "j"
     with opened(path) as journal:
         for number in range(6):
@@ -198,7 +198,7 @@ def test_damage_that_cannot_be_kept_is_not_passed_over(segment):
 @pytest.mark.parametrize("number", [1, 3, 6])
 def test_a_segment_without_its_header_costs_its_own_jobs_alone(tmp_path, monkeypatch, number, caplog):
     """Also the last: without its salt no group can be checked, and its bytes are set aside."""
-    monkeypatch.setattr("holdfast.journal.writer.SEGMENT_BYTES", 100)
+    monkeypatch.setattr("holdfast.journal.journal.SEGMENT_BYTES", 100)
     path = tmp_path / "j"
     with opened(path) as journal:
         for n in range(6):

@@ -16,7 +16,6 @@ from msgspec.structs import replace
 from holdfast.core import commands as c
 from holdfast.core.errors import BadInput, Closed, StoreError, StoreFull
 from holdfast.core.job import Backoff
-from holdfast.journal import writer
 from holdfast.journal.journal import Journal
 from holdfast.journal.records import decode_runs, encode_runs, runs_of
 
@@ -232,7 +231,7 @@ def test_a_backlog_is_read_up_to_the_position_of_the_journal(tmp_path):
 
 def test_segments_are_ended_and_deleted_while_the_journal_is_used(tmp_path, monkeypatch):
     """What is read is deleted, and nothing else."""
-    monkeypatch.setattr(writer, "SEGMENT_BYTES", 2_000)
+    monkeypatch.setattr("holdfast.journal.journal.SEGMENT_BYTES", 2_000)
     path = tmp_path / "j"
     with opened(path) as journal:
         for number in range(50):
@@ -373,13 +372,13 @@ def test_a_group_that_could_not_be_written_leaves_nothing(tmp_path, monkeypatch)
         add(journal, "1")
         (segment,) = path.glob("*.journal")
         size = segment.stat().st_size
-        monkeypatch.setattr("holdfast.journal.writer.write_at", _write_part)
+        monkeypatch.setattr("holdfast.journal.journal.write_at", _write_part)
         with pytest.raises(StoreFull):
             add(journal, b"x" * 10_000)
         assert segment.stat().st_size == size
         monkeypatch.undo()
 
-        monkeypatch.setattr("holdfast.journal.writer.SEGMENT_BYTES", size)
+        monkeypatch.setattr("holdfast.journal.journal.SEGMENT_BYTES", size)
         add(journal, "2")
         add(journal, "3")
 

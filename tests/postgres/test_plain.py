@@ -11,8 +11,8 @@ from holdfast.core.kinds import SETTING
 from holdfast.store.contract import JOBS, Changes, Leased, NewJobs, Store, leased_all
 from holdfast.store.postgres.connection import OwnConnection
 from holdfast.store.postgres.reads import PostgresReads
-from holdfast.store.postgres.settle import settle
 from holdfast.store.postgres.store import PostgresStore
+from holdfast.store.postgres.tries import settle
 from holdfast.testing.stores.making import a_job, a_query, add, commit, ended, following, ids, live, tally
 
 LOST = psycopg.OperationalError("server closed the connection unexpectedly")

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-USE = "import holdfast.remote.link, holdfast.serve.grpc.standard"
+USE = "import holdfast.remote.link, holdfast.serve.grpc.service"
 
 
 @pytest.mark.parametrize("order", ["stubs first", "client first"])

@@ -15,7 +15,7 @@ from holdfast.store.redis.keys import Keys, new_stamp
 from holdfast.store.redis.plan import HSET
 from holdfast.store.redis.store import RedisStore
 from holdfast.testing.clock import MovedClock
-from holdfast.testing.stores.interrupts import Strike, Struck
+from holdfast.testing.stores.batches import Strike, Struck
 from holdfast.testing.stores.making import (
     NOW_MS,
     a_job,

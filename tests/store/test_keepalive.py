@@ -2,7 +2,7 @@
 
 import socket
 
-from holdfast.store.common.keepalive import enable_keepalive
+from holdfast.store.redis.connection import enable_keepalive
 
 
 def test_a_line_over_the_network_asks_whether_the_other_end_is_there():

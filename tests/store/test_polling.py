@@ -5,8 +5,8 @@ from contextlib import nullcontext
 
 import pytest
 
-from holdfast.store.common import polling
-from holdfast.store.common.polling import PollTimes
+from holdfast.store.common import listener
+from holdfast.store.common.listener import PollTimes
 from holdfast.store.sqlite.notify import SqliteNotifier
 
 SOON_S, SELDOM_S = 5.0, 30.0
@@ -25,7 +25,7 @@ class Time:
 @pytest.fixture
 def time(monkeypatch):
     time = Time()
-    monkeypatch.setattr(polling, "monotonic_s", time)
+    monkeypatch.setattr(listener, "monotonic_s", time)
     return time
 
 

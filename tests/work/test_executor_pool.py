@@ -12,7 +12,7 @@ from holdfast.core.job import Job
 from holdfast.work.capacity import ExecutionMode, TaskDurations
 from holdfast.work.messages import HEAD, JobEnded, JobStarted
 from holdfast.work.options import WorkerOptions
-from holdfast.work.start_locks import SharedStartLocks
+from holdfast.work.shared_files import SharedStartLocks
 from holdfast.work.supervisor.executor_handle import ExecutorHandle, HeldJob, deliver_jobs, make_held_jobs
 from holdfast.work.supervisor.executor_pool import ExecutorPool, ExecutorProtocol
 

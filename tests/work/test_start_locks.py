@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-from holdfast.work.start_locks import SharedStartLocks, StartLocks
+from holdfast.work.shared_files import SharedStartLocks, StartLocks
 
 
 def count_locks(fd):

@@ -8,7 +8,7 @@ from holdfast.core import commands as c
 from holdfast.core.errors import StoreFull
 from holdfast.core.job import Job
 from holdfast.work.capacity import ExecutionMode, TaskDurations
-from holdfast.work.start_locks import SharedStartLocks
+from holdfast.work.shared_files import SharedStartLocks
 from holdfast.work.supervisor.executor_handle import ExecutorHandle, make_held_jobs
 from holdfast.work.supervisor.suspects import Suspects
 

@@ -13,7 +13,7 @@ from .exits import MEANINGS, Exit, complain, hush, tell
 from .session import COMPLETE, settings
 
 # The commands that are not made of the table of verbs (`core.verbs`), and their files.
-_TOOLS = ("migrate", "restored", "completion", "version")
+_TOOLS = ("sync", "migrate", "restored", "completion", "version")
 _OWN = (
     "add",
     "show",
@@ -22,7 +22,6 @@ _OWN = (
     "top",
     "stats",
     "serve",
-    "sync",
     "journal",
     "doctor",
     "move",

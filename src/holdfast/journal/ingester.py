@@ -27,10 +27,10 @@ from ..engine.ticket import Ticket
 from ..store.common.clock import monotonic_s
 from ..store.sharded.shard import Shard
 from ..store.sharded.store import ShardedStore
-from .backlog import Backlog
 from .folder import RefusedLine, pack_job
 from .journal import Journal
 from .reader import Line
+from .status import Backlog
 
 log = logging.getLogger("holdfast")
 

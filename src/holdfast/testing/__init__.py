@@ -9,11 +9,10 @@ Nothing here needs pytest, except the conformance suite of stores, in a separate
 `testing.store_suite`.
 """
 
-from .adding import Added, added, assert_added
 from .clock import Clock
 from .crashes import Crash, CrashPoint, crash_points
 from .due import Ran, run_due
-from .places import ClockedQueue, in_memory, queue
+from .places import Added, ClockedQueue, added, assert_added, in_memory, queue
 
 __all__ = [
     "Added",

@@ -1,15 +1,18 @@
-"""Queues in memory for tests, with a clock that tests move."""
+"""Queues in memory for tests, with a clock that tests move, and the jobs that were added."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
+from ..core.bounds import PAGE_JOBS
 from ..core.errors import BadInput
+from ..core.job import STORED_ATTEMPTS, STORED_LOSSES, STORED_PRIORITY, Job
 from ..engine.engine import Engine
 from ..queue.base import BaseQueue
 from ..queue.connect import shown_url
-from ..queue.options import Moment
+from ..queue.encoding import decode, encode
+from ..queue.options import Moment, TaskRef, task_name
 from ..queue.publishing import Publisher
 from ..queue.queue import Queue
 from .clock import Clock
@@ -86,3 +89,82 @@ def _steady(queue: BaseQueue) -> None:
     engine = queue.connection.engine
     assert isinstance(engine, Engine)
     engine._rng = lambda: 0.5
+
+
+# How many jobs an error lists.
+SHOWN = 20
+
+
+class Added(NamedTuple):
+    """A job as it was added; `options` are those without their default, times in seconds."""
+
+    task: str
+    data: Any
+    options: dict[str, Any]
+    id: int
+
+
+def added(queue: Queue, task: TaskRef | None = None) -> list[Added]:
+    """All jobs of a queue, or of one of its tasks, including ended ones, in the order of adding."""
+    name = None if task is None else task_name(task)
+    jobs = [job for archived in (False, True) for job in _all(queue, name, archived)]
+    return [
+        Added(job.task, queue.data(job), _options(job), job.id)
+        for job in sorted(jobs, key=lambda job: job.id)
+    ]
+
+
+def assert_added(queue: Queue, task: TaskRef, /, **data: Any) -> Added:
+    """Return the first job of a task whose data has these values, or raise an error that lists the jobs."""
+    name = task_name(task)
+    wanted = {key: decode(encode(key, value)) for key, value in data.items()}
+    there = added(queue)
+    for one in there:
+        has = one.data if isinstance(one.data, dict) else {}
+        if one.task == name and all(key in has and has[key] == value for key, value in wanted.items()):
+            return one
+    told = "".join(f"\n  {one.task} {one.data!r} {one.options or ''}".rstrip() for one in there[:SHOWN])
+    more = f"\n  … and {len(there) - SHOWN:,} more" if len(there) > SHOWN else ""
+    asked = f"{name} with {wanted!r}" if wanted else name
+    raise AssertionError(f"no job was added of {asked}; there {'are:' if there else 'are none'}{told}{more}")
+
+
+def _all(queue: Queue, task: str | None, archived: bool) -> Iterator[Job]:
+    after: Job | None = None
+    while page := queue.jobs(task=task, archived=archived, after=after, limit=PAGE_JOBS):
+        yield from page
+        after = page[-1]
+
+
+def _options(job: Job) -> dict[str, Any]:
+    found = {name: read(job) for name, read in _READERS.items()}
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def _unless(value: Any, usual: Any) -> Any:
+    return None if value == usual else value
+
+
+def _seconds(ms: int) -> float | None:
+    return ms / 1000 if ms > 0 else None
+
+
+def _text(key: bytes | None) -> str | None:
+    return None if key is None else key.decode("utf-8", "backslashreplace")
+
+
+# An option as `add` takes it, from the record; None: its default.
+_READERS: dict[str, Callable[[Job], Any]] = {
+    "priority": lambda job: _unless(job.priority, STORED_PRIORITY),
+    # The first due time: a retry changes `run_at`, and keeps the first one in `scheduled_at`.
+    "delay": lambda job: _seconds((job.scheduled_at or job.run_at) - job.created_at),
+    "expires": lambda job: _seconds(job.expires_at - job.created_at),
+    "attempts": lambda job: _unless(job.max_attempts, STORED_ATTEMPTS),
+    "losses": lambda job: _unless(job.max_losses, STORED_LOSSES),
+    "timeout": lambda job: _seconds(job.timeout_ms),
+    "unique": lambda job: _text(job.unique),
+    "domain": lambda job: _text(job.domain),
+    "repeat": lambda job: job.repeat or None,
+    "parent": lambda job: job.parent_id or None,
+    "schedule": lambda job: job.schedule or None,
+}

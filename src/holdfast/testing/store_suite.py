@@ -21,11 +21,8 @@ No test depends on the kind of store.
 
 from .stores.batches import *  # noqa: F403
 from .stores.claims import *  # noqa: F403
-from .stores.interrupts import *  # noqa: F403
-from .stores.isolation import *  # noqa: F403
 from .stores.jobs import *  # noqa: F403
 from .stores.lifecycle import *  # noqa: F403
 from .stores.orders import *  # noqa: F403
 from .stores.plain import *  # noqa: F403
-from .stores.ready_pairs import *  # noqa: F403
 from .stores.rows import *  # noqa: F403

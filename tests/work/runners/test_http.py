@@ -9,7 +9,7 @@ from contextlib import closing, contextmanager
 
 import pytest
 
-from holdfast.work.runners import public_address
+from holdfast.work.runners import http as http_runner
 from holdfast.work.runners.isolation import Isolation
 from holdfast.work.runners.records import HandlerJob, RunEvents
 from holdfast.work.runners.runner import HandlerRunner
@@ -438,7 +438,7 @@ def test_a_private_name_does_not_tell_its_address(public, monkeypatch):
 )
 def test_public_addresses(address):
     """Of both kinds, and those next to blocks with a special purpose."""
-    assert public_address.is_public(address)
+    assert http_runner.is_public(address)
 
 
 @pytest.mark.parametrize("answer", [False, True])
@@ -466,12 +466,12 @@ def test_no_block_with_a_special_purpose_is_public(monkeypatch, block, answer):
     if network.version == 4:
         ends += [f"{prefix}{one}" for one in ends for prefix in ("::ffff:", "64:ff9b::", "::")]
 
-    assert [one for one in ends if public_address.is_public(one)] == []
+    assert [one for one in ends if http_runner.is_public(one)] == []
 
 
 def test_every_connection_is_checked_and_no_redirect_is_followed(public, monkeypatch):
     """A name is resolved for each connection: when a kept one was closed, its address may be another."""
-    monkeypatch.setattr(public_address, "is_public", lambda address: address == "127.0.0.1")
+    monkeypatch.setattr(http_runner, "is_public", lambda address: address == "127.0.0.1")
     hosts, resolve = iter(["127.0.0.1", "10.0.0.1"]), socket.getaddrinfo
     monkeypatch.setattr(
         socket, "getaddrinfo", lambda _host, *rest, **options: resolve(next(hosts), *rest, **options)
@@ -515,4 +515,4 @@ def test_hosts_that_the_operator_allows():
 @pytest.mark.parametrize("address", ["fec0::1", "::10.0.0.1", "64:ff9b:1::a00:1", "fc00::1", "fe80::1%eth0"])
 def test_addresses_outside_the_internet(address):
     """Private networks of today and of before, and forms of IPv4 addresses."""
-    assert not public_address.is_public(address)
+    assert not http_runner.is_public(address)

@@ -11,11 +11,15 @@ from msgspec.structs import replace
 
 from holdfast.core.errors import BadInput
 from holdfast.core.handler import RunnerOptions
-from holdfast.work.runners.cgroup import find_cgroup
-from holdfast.work.runners.isolation import find_isolation, find_walls, plan_launch
+from holdfast.work.runners.isolation import (
+    filter_program,
+    find_cgroup,
+    find_isolation,
+    find_walls,
+    plan_launch,
+)
 from holdfast.work.runners.runner import run_once
 from holdfast.work.runners.settings import RunnerSettings
-from holdfast.work.runners.system_calls import filter_program
 from holdfast.work.runners.usage import processes_of
 from tests.queue_suite.tools import until
 

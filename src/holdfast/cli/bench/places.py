@@ -103,8 +103,8 @@ class RedisPlace:
 
     def settings(self) -> str:
         """The version, and its persistence settings."""
+        from ...store.redis.doctor import kept
         from ...store.redis.open import look
-        from ...store.redis.report import kept
 
         with self._server(self._url) as (server, keys):
             info = look(server, keys)

@@ -7,13 +7,13 @@ import click
 
 from ...core.errors import BadInput
 from ...core.units import counted
-from ..importing.readers import READERS, OldQueue, errors_of
+from ..foreign import READERS, OldQueue, errors_of
 from ..output import Grid, answer
 from ..session import Session, settings
-from .sync import imported_queue
+from .tools import imported_queue
 
 if TYPE_CHECKING:
-    from ..importing.found import Imported
+    from ..foreign import Imported
 
 # How many reasons are shown to people.
 REASONS = 20
@@ -51,7 +51,7 @@ def import_(
     Procrastinate. MODULE:QUEUE has tasks of the same names. Stop its workers first. What cannot be taken
     over stays there.
     """
-    from ..importing.found import Importer
+    from ..foreign import Importer
 
     if session.said & {"store", "tenant"}:
         raise BadInput("store", session.store, needed="absent: a queue has its own store and tenant")

@@ -13,7 +13,7 @@ from ...engine.connection import Connection
 from ..asking import reply_in_time
 from ..guard import Guard, incidents, is_loopback_name
 from . import parameters as p
-from .refusals import NO_JOB
+from .parameters import NO_JOB
 
 TOKEN = "token"
 UNKNOWN = "401 Unauthorized"

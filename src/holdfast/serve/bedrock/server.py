@@ -24,9 +24,9 @@ from ..guard import Guard
 from ..service import is_loopback, shown_address
 from . import parameters as p
 from .commands import NOTHING_TO_SAY, PortReply, carry_out, is_claim
+from .parameters import NOTHING
 from .port import Port, PortGuard
 from .receipt import arrived, watch
-from .refusals import NOTHING
 from .wire import Broken, Parser, Request, reply_bytes
 
 CLOSE = (("Connection", "close"),)

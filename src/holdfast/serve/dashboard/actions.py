@@ -1,10 +1,14 @@
 """What people do by forms: each reads its fields, sends commands, writes down what was done, and leads back.
 
 A form without the token of its session is refused before any of this runs (`app.py`).
+
+Actions on many jobs are on the selected ones, or on all that match, after a preview that says how many.
 """
 
+import asyncio
 import secrets
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
 from urllib.parse import quote
 
 from msgspec.structs import replace
@@ -13,21 +17,27 @@ from starlette.responses import RedirectResponse, Response
 from ...core import commands as c
 from ...core import queries as q
 from ...core import rules
-from ...core.access import Scope
+from ...core.access import Scope, confine
 from ...core.bounds import PAGE_JOBS
 from ...core.checks import json_body
 from ...core.commands import RunSchedule, SetRetention, StopWorker
-from ...core.errors import BadInput
-from ...core.job import Job, Place
+from ...core.errors import BadInput, HoldfastError
+from ...core.handler import DeleteHandler, Handler, RollBackHandler, SetHandler
+from ...core.job import Job, Place, State
 from ...core.limits import Limit
+from ...core.queries import JobPage
 from ...core.token import RANDOM_BYTES, Token, hash_of, secret_of
-from ...core.units import duration_ms
-from . import audit
-from .layout import HEADERS
+from ...core.units import counted, duration_ms
+from ...queue.handlers import HandlerOptions, new_handler
+from . import audit, parts
+from .layout import HEADERS, form
+from .markup import Markup, el, join
+from .pages import handlers as pages
 from .pages import job as job_pages
 from .pages import limits as limit_pages
 from .pages import settings
-from .view import PageOrResponse, View
+from .search import JobSearch, read_search
+from .view import Page, PageOrResponse, View, read_job_id
 
 Act = Callable[[View], Awaitable[PageOrResponse]]
 # The most old jobs that one press of a button deletes.
@@ -279,3 +289,158 @@ ACTIONS: dict[str, Act] = {
     "/settings/retention": set_retention,
     "/settings/purge": purge,
 }
+
+
+async def set_handler(view: View) -> Response:
+    """Make a new version of a handler."""
+    kept: Handler = await view.ask(SetHandler(handler=_draft(view)))
+    await audit.record(view, "set handler", task=kept.task, tenant=kept.tenant, version=kept.version)
+    return done(view, "handler", to="/handler", task=kept.task)
+
+
+async def roll_back_handler(view: View) -> Response:
+    """Make a new version that is as an earlier one was."""
+    task, version = view.field("task"), whole_number(view, "version") or 0
+    kept: Handler = await view.ask(RollBackHandler(task=task, tenant=view.one_tenant, version=version))
+    await audit.record(
+        view, "roll back handler", task=task, tenant=view.one_tenant, version=kept.version, as_=kept.restores
+    )
+    return done(view, "rollback", to="/handler", task=task)
+
+
+async def delete_handler(view: View) -> Response:
+    """Delete a handler with all its versions."""
+    task = view.field("task")
+    await view.ask(DeleteHandler(task=task, tenant=view.one_tenant))
+    await audit.record(view, "delete handler", task=task, tenant=view.one_tenant)
+    return done(view, "unhandle", to="/handlers")
+
+
+async def try_handler(view: View) -> PageOrResponse:
+    """Run the code of the form with sample data, and show how that ended; nothing is saved."""
+    if view.trials is None:
+        raise BadInput("trial", "this server", needed="one that runs handlers")
+    draft, sample = _draft(view), view.field("sample")
+    # A client that may not set the handler may not run it either.
+    confined = confine(view.grant, SetHandler(handler=draft)).handler
+    await audit.record(view, "try handler", task=draft.task, tenant=confined.tenant, lang=draft.lang)
+    result = await view.trials.run(confined, sample.strip("\n").encode())
+    return await pages.page_of(view, draft, sample, result)
+
+
+def _draft(view: View) -> Handler:
+    """The handler that the form describes."""
+    said: dict[str, Any] = {name: view.field(name) for name in (*pages.AROUND, "eid")}
+    said |= {name: text for name in pages.DURATIONS if (text := view.field(name).strip())}
+    said |= {name: count for name in pages.NUMBERS if (count := whole_number(view, name))}
+    options: HandlerOptions = {**said, "batch": view.field("batch") == "yes"}  # type: ignore[typeddict-item]
+    task, lang = view.field("task").strip(), view.field("lang").strip()
+    return new_handler(task, view.field("body"), lang, options, tenant=view.one_tenant)
+
+
+HANDLER_ACTIONS: dict[str, Act] = {
+    "/handlers/set": set_handler,
+    "/handlers/rollback": roll_back_handler,
+    "/handlers/delete": delete_handler,
+    "/handlers/try": try_handler,
+}
+
+
+# The most jobs that one request changes, and one command; the page says how many are left.
+MOST, CHUNK = 10_000, 500
+VERBS = {"requeue": "Retry", "cancel": "Cancel", "delete": "Delete"}
+
+
+async def bulk(view: View) -> PageOrResponse:
+    """Ask for a confirmation, or do it."""
+    action = view.field("action")
+    if action not in VERBS:
+        raise BadInput("action", action, needed=f"one of {', '.join(VERBS)}")
+    search = read_search(view.field("q"))
+    if view.field("all") == "yes":
+        if view.field("sure") != "yes":
+            return await _preview(view, action, search)
+        ids, more = await _matching(view, search, MOST)
+    else:
+        ids, more = [read_job_id(one) for one in view.form.get("id", ())][:MOST], False
+    count = await _run(view, action, ids)
+    if count:
+        await audit.record(view, f"{action} many", jobs=count, of=len(ids), search=search.text)
+    if more:
+        return _again(view, action, search, count)
+    return done(view, "bulk", count=count, left=len(ids) - count)
+
+
+async def _matching(view: View, search: JobSearch, most: int) -> tuple[list[int], bool]:
+    """The ids of jobs that match, and whether there are more than `most`."""
+    before, ids = 0, list[int]()
+    if (job_id := search.job_id) is not None:
+        return [job_id], False
+    while len(ids) <= most:
+        asked = await search.query(view, before=before, limit=PAGE_JOBS)
+        page: JobPage = await view.ask(asked)
+        ids += [job.id for job in page.jobs]
+        before = page.before
+        if not before:
+            break
+    return ids[:most], len(ids) > most
+
+
+async def _run(view: View, action: str, ids: Sequence[int]) -> int:
+    """Send a command for each job whose state allows it; many at once, which are committed together."""
+
+    async def one(job: Job) -> bool:
+        try:
+            await view.ask(JOB_COMMANDS[action](job))
+        except HoldfastError:
+            # It has ended, gone or started meanwhile.
+            return False
+        return True
+
+    count = 0
+    for at in range(0, len(ids), CHUNK):
+        some = ids[at : at + CHUNK]
+        live: q.Loaded = await view.ask(q.LoadJobs(job_ids=tuple(some)))
+        found = [live.jobs.get(job_id) or _archived(job_id) for job_id in some]
+        allowed = [job for job in found if rules.is_offered_for_many(job, action)]
+        count += sum(await asyncio.gather(*map(one, allowed)))
+    return count
+
+
+def _archived(job_id: int) -> Job:
+    """What is known of a job that is not live, if there is one."""
+    return Job(id=job_id, task="", place=Place.DONE, ended=State.FINISHED)
+
+
+async def _preview(view: View, action: str, search: JobSearch) -> Page:
+    ids, more = await _matching(view, search, MOST)
+    count = f"more than {MOST:,} jobs that match" if more else f"{counted(len(ids), 'job')} that match"
+    each = f" They are done {MOST:,} at a time." if more else ""
+    text = f"{VERBS[action]} {count} now?{each}"
+    return _ask(view, action, search, text, VERBS[action])
+
+
+def _again(view: View, action: str, search: JobSearch, count: int) -> Page:
+    text = f"Done: {counted(count, 'job')}. More match: continue?"
+    return _ask(view, action, search, text, "Continue")
+
+
+def _ask(view: View, action: str, search: JobSearch, text: str, label: str) -> Page:
+    fields: Markup = join(
+        el("input", type="hidden", name="action", value=action),
+        el("input", type="hidden", name="q", value=search.text),
+        el("input", type="hidden", name="all", value="yes"),
+        el("input", type="hidden", name="sure", value="yes"),
+        el(
+            "div",
+            parts.button(label, kind="danger" if action == "delete" else "primary"),
+            el("a", "Back", href=view.url("/jobs", q=search.text or None), class_="button"),
+            class_="actions",
+        ),
+    )
+    body = join(
+        parts.heading(f"{VERBS[action]} many jobs"),
+        parts.card("Are you sure?", el("p", text), el("p", el("code", search.text or "all live jobs"))),
+        form(view, "/jobs/bulk", fields),
+    )
+    return Page(title=f"{VERBS[action]} many jobs", body=body, section="jobs", live=None)

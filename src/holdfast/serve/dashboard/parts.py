@@ -1,10 +1,23 @@
-"""Parts that pages share: states, times, tables, tiles, empty states, progress."""
+"""Parts that pages share: states, times, tables, tiles, empty states, progress, and JSON that folds.
 
+The values of keys such as `password` are not sent to the browser, unless a client that may manage jobs asks
+for them. What is large is cut, with a link to all of it.
+"""
+
+import asyncio
 from collections.abc import Iterable, Sequence
-from typing import Any
+from itertools import islice
+from typing import Any, TypeVar
 
-from ...core.job import Job, Place, State
-from ...core.units import iso
+import msgspec
+from msgspec.structs import replace
+
+from ...core import queries as q
+from ...core.job import Body, Job, Place, State
+from ...core.queries import JobPage, SearchJobs
+from ...core.redaction import HIDDEN, redact
+from ...core.redaction import redact_named as redact_named
+from ...core.units import counted, iso
 from .markup import Markup, el, join, user_text
 from .view import View
 
@@ -217,3 +230,178 @@ def facts(pairs: Iterable[tuple[str, Any]]) -> Markup:
 def button(label: str, *, kind: str = "") -> Markup:
     """The button of a form."""
     return el("button", label, type="submit", class_=kind or None)
+
+
+# What is shown of a value before a reader asks for all of it.
+SHOWN_CHARS = 20_000
+# A body that is larger is read in a thread.
+LARGE_CHARS = 100_000
+# Deeper values, and longer lists, are shown as text.
+DEPTH, ITEMS = 12, 200
+# A browser lays out only those blocks of a very long text that are seen; each begins a line.
+BLOCK_CHARS = 20_000
+
+
+class Shown(msgspec.Struct, frozen=True, kw_only=True):
+    """A body as it is shown: HTML, its text for copying, what was hidden and what was cut."""
+
+    markup: Markup
+    text: str
+    hidden: int = 0
+    cut: int = 0
+
+
+async def show(body: Body | None, *, reveal: bool = False, whole: bool = False) -> Shown:
+    """A body as people read it."""
+    if body is None or len(body) <= LARGE_CHARS:
+        return _show(body, reveal=reveal, whole=whole)
+    # In a thread: other requests must not wait for megabytes of data.
+    return await asyncio.to_thread(_show, body, reveal=reveal, whole=whole)
+
+
+def _show(body: Body | None, *, reveal: bool, whole: bool) -> Shown:
+    if body is None:
+        return Shown(markup=el("p", "None was kept.", class_="none"), text="")
+    if isinstance(body, bytes):
+        text = body.hex(" ")
+        lead = el("p", f"{number(len(body))} bytes, in hexadecimal:", class_="note")
+        return _plain(text, whole=whole, lead=lead)
+    try:
+        value = msgspec.json.decode(body)
+    except (msgspec.DecodeError, RecursionError):
+        # As of a number that is too large: no secret can be found, so all of it counts as one.
+        return _plain(body, whole=whole) if reveal else Shown(markup=user_text(HIDDEN), text="", hidden=1)
+    hidden = 0
+    if not reveal:
+        value, hidden = redact(value)
+    text = msgspec.json.format(msgspec.json.encode(value), indent=2).decode()
+    if len(text) > SHOWN_CHARS:
+        shown = _plain(text, whole=whole)
+        return Shown(markup=shown.markup, text=shown.text, hidden=hidden, cut=shown.cut)
+    return Shown(markup=el("div", _tree(value, 0), class_="json", dir="ltr"), text=text, hidden=hidden)
+
+
+def _plain(text: str, *, whole: bool, lead: Markup | None = None) -> Shown:
+    cut = 0 if whole else max(len(text) - SHOWN_CHARS, 0)
+    shown = text[:SHOWN_CHARS] if cut else text
+    blocks = [shown[at : at + BLOCK_CHARS] for at in range(0, len(shown), BLOCK_CHARS)]
+    inside = user_text(shown) if len(blocks) < 2 else [user_text(one, class_="block") for one in blocks]
+    return Shown(markup=join(lead, el("pre", inside, tabindex="0")), text=shown, cut=cut)
+
+
+def _tree(value: Any, depth: int, name: str | None = None, comma: bool = False) -> Markup:
+    key = (
+        join(user_text(msgspec.json.encode(name).decode(), class_="key"), ": ") if name is not None else None
+    )
+    end = "," if comma else ""
+    if not isinstance(value, dict | list) or not value:
+        return el("div", key, _leaf(value), end)
+    opening, closing = ("{", "}") if isinstance(value, dict) else ("[", "]")
+    size = f" {counted(len(value), 'field' if isinstance(value, dict) else 'item')} "
+    items = list(value.items()) if isinstance(value, dict) else [(None, one) for one in value]
+    if depth >= DEPTH or len(items) > ITEMS:
+        return el("div", key, user_text(msgspec.json.encode(value).decode()), end)
+    inside = [_tree(one, depth + 1, label, at < len(items) - 1) for at, (label, one) in enumerate(items)]
+    return el(
+        "details",
+        el("summary", key, opening, el("span", f"{size}{closing}{end}", class_="folded")),
+        el("div", inside, class_="inner"),
+        el("div", closing, end),
+        open=depth < 3 or None,
+    )
+
+
+def _leaf(value: Any) -> Markup:
+    kind = (
+        "text"
+        if isinstance(value, str)
+        else "number"
+        if isinstance(value, int | float) and not isinstance(value, bool)
+        else "word"
+    )
+    if value == HIDDEN:
+        kind = "hidden"
+    text = msgspec.json.encode(value).decode() if value != HIDDEN else HIDDEN
+    return user_text(text, class_=f"value {kind}")
+
+
+# How many entries one page of a list shows.
+PAGE = 50
+P = TypeVar("P", bound=q.PagedQuery)
+
+
+async def page(view: View, asked: P) -> tuple[Any, P | None]:
+    """The entries of one page, and the query for the next one; None: there are no more."""
+    found = await view.ask(replace(asked, limit=PAGE + 1))
+    shown: Any = dict(islice(found.items(), PAGE)) if isinstance(found, dict) else found[:PAGE]
+    return shown, replace(asked, limit=PAGE).next_page(shown) if len(found) > PAGE else None
+
+
+def is_whole(view: View, following: q.PagedQuery | None) -> bool:
+    """Whether a page of a list has all of it."""
+    return following is None and not view.param("after")
+
+
+def turn(view: View, path: str, following: q.PagedQuery | None, **fields: str) -> Markup | None:
+    """Links to the next page, if there is one, and to the first. `fields`: the query's, by parameter."""
+    is_first = not any(view.param(name) for name in fields)
+    if is_first and following is None:
+        return None
+    after = {name: getattr(following, field, None) for name, field in fields.items()}
+    shown = {name: value.hex() if isinstance(value, bytes) else value for name, value in after.items()}
+    return el(
+        "nav",
+        None if is_first else el("a", "First page", href=view.url(path)),
+        None if following is None else el("a", "Next page", href=view.url(path, **shown), rel="next"),
+        class_="pages",
+        aria_label="Pages of the list",
+    )
+
+
+async def newest(view: View, wanted: q.JobFilter, limit: int) -> list[Job]:
+    """The newest jobs that match."""
+    found: JobPage = await view.ask(SearchJobs(filter=wanted, limit=limit))
+    return list(found.jobs)
+
+
+def pauses_of(pauses: Iterable[q.Paused], tenant: str | None, task: str) -> list[q.Paused]:
+    """The pauses that stop a tenant's task: of all tenants, of the tenant, or of its task."""
+    return [one for one in pauses if one[0] in (None, tenant) and one[1] in (None, task) and one[2] is None]
+
+
+def pause_badge(pause: q.Paused) -> Markup:
+    """That a task is paused, and what else is by the same pause."""
+    wide = " for all tenants" if pause[0] is None else "" if pause[1] is not None else " with its tenant"
+    return join(" ", badge(f"paused{wide}", "paused"))
+
+
+def progress(job: Job) -> Markup | None:
+    """How far a job says it is."""
+    if job.progress is None:
+        return None
+    part = f"{job.progress.fraction:.0%}"
+    return join(
+        bar(job.progress.fraction, f"Progress {part}"),
+        el("span", part, " ", user_text(job.progress.note), class_="note"),
+    )
+
+
+def no_running(view: View, found: q.Overview) -> Markup:
+    """What stands where no running job is shown."""
+    count = sum(counts.get("RUNNING", 0) for counts in found.tasks.values())
+    if not count:
+        return empty("Nothing runs", "Jobs that run now are shown here.")
+    link = el("a", "See them", href=view.url("/jobs", q="state:running"))
+    return empty(f"{counted(count, 'job')} running", link)
+
+
+def why_failed(job: Job) -> str:
+    """The reason of a failure in one line."""
+    last = job.errors[-1] if job.errors else job.outcome
+    text = (last.error if last else "") or job.reason or "no reason given"
+    return text.strip().splitlines()[0] if text.strip() else "no reason given"
+
+
+def waits(first_due_at: int, now_ms: int) -> Markup:
+    """Since when the job waits that is claimed next; 0: none waits, or it is not known."""
+    return moment(first_due_at, now_ms) if first_due_at else el("span", "–", class_="none")

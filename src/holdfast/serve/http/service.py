@@ -11,7 +11,7 @@ from ...queue.connect import shown_url
 from ...store.common.clock import monotonic_s
 from ..config import Options
 from ..dashboard.app import Dashboard
-from ..dashboard.trials import HandlerTrials
+from ..dashboard.view import HandlerTrials
 from ..guard import Guard
 from ..service import DRAIN_S, is_loopback, shown_address
 from .api import application

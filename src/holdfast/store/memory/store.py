@@ -35,8 +35,7 @@ from ..contract import (
     counts_of_lease,
     first_jobs,
 )
-from .data import MemoryData
-from .dicts import roll_back
+from .data import MemoryData, roll_back
 from .reads import MemoryReads
 from .txn import MemoryTxn
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, TypeVar
 from ...core.errors import Contended
 from ..common.clock import Clock, monotonic_s
 from ..contract import Capabilities, Changes, ClaimQuery, Leased, ReadTxn, Txn
-from .dicts import roll_back
+from .data import roll_back
 from .store import MemoryStore
 from .txn import MemoryTxn
 

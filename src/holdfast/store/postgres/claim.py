@@ -6,11 +6,13 @@
     any other pairs                      the first jobs of each, merged by rank without locks; then those that
                                          are still free are locked. If some were not, more are read.
 
-The (tenant, task) pairs with READY jobs are known from the counts (`ready_pairs`), so a pattern of names is
+The (tenant, task) pairs with READY jobs are known from the counts (`reads`), so a pattern of names is
 only a filter over these. If index scans are slow because of dead entries, they start behind them (`starts`).
+
+A claim of plain jobs is one message instead (`values_of`, `leased_of`).
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from itertools import repeat
 from operator import attrgetter
 from typing import Any
@@ -18,11 +20,12 @@ from typing import Any
 import msgspec
 
 from ...core import rank
+from ...core.bounds import CLAIM_BYTES
 from ...core.glob import as_regex, span
-from ...core.job import Body, Job
-from ..contract import ClaimQuery, Pick
+from ...core.job import MISSING, Body, Job
+from ..contract import ClaimQuery, Leased, Pick
 from .connection import PostgresConnection
-from .ready_pairs import Pair
+from .reads import Pair
 from .starts import READY, Starts
 from .statements import ABOVE, numbers, texts
 
@@ -192,3 +195,50 @@ class PostgresClaim:
 def _named(picks: list[Pick]) -> dict[str, str]:
     tenants, tasks, mosts = zip(*picks, strict=True)
     return {"tenants": texts(tenants), "tasks": texts(tasks), "mosts": numbers(mosts)}
+
+
+def values_of(query: ClaimQuery, *, pause_lock: int, token: int) -> dict[str, Any] | None:
+    """The values of `lease_jobs`; None: a claim with these filters is a batch."""
+    tenants = query.tenants if query.tenant is None else (query.tenant,)
+    if query.limit < 1 or query.mock or query.skipped or query.glob is not None:
+        return None
+    picks = [(t, k, min(n, query.limit)) for t, k, n in query.picks if n > 0 and query.wants(t, k)]
+    if query.picks and not 0 < len(picks) <= MOST_PAIRS:
+        return None
+    if query.tenant is not None and query.tenants is not None and query.tenant not in query.tenants:
+        return None
+    low, high = rank.range_of(query.priority)
+    tasks = query.tasks
+    if picks:
+        tenants, tasks = tuple([tenant for tenant, _, _ in picks]), tuple([task for _, task, _ in picks])
+    return {
+        "pause_lock": pause_lock,
+        "now": query.now_ms,
+        "limit": query.limit,
+        "low": low,
+        "high": high,
+        "lease_ms": query.lease_ms,
+        "bytes": CLAIM_BYTES,
+        "lease_rank": rank.lease(query.lease_until),
+        "owner": query.owner,
+        "until": query.lease_until,
+        "started_at": query.started_at,
+        "token": token,
+        "tenants": None if tenants is None else texts(tenants),
+        "tasks": None if tasks is None else texts(tasks),
+        "mosts": None if not picks else numbers([most for _, _, most in picks]),
+    }
+
+
+def leased_of(
+    records: str | None, bodies: Sequence[str | None] | None, raws: Sequence[bytes | None] | None
+) -> list[Leased]:
+    """The jobs of a reply with their data, in order."""
+    if records is None or bodies is None:
+        return []
+    found: list[Leased] = []
+    for job, body, raw in zip(_JOBS.decode(records), bodies, raws or repeat(None), strict=False):
+        data: Body | None = body if raw is None else raw
+        found.append((job, MISSING if data is None else data))
+    found.sort(key=lambda one: (one[0].rank, one[0].id))
+    return found

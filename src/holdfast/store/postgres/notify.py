@@ -22,8 +22,7 @@ import psycopg
 
 from ...core.errors import Conflict, HoldfastError
 from ..common.interrupts import ServiceThread, wake
-from ..common.listener import END, POLL_S, SELDOM_S, SOON_S, Listener
-from ..common.polling import PollTimes
+from ..common.listener import END, POLL_S, SELDOM_S, SOON_S, Listener, PollTimes
 from .connection import OwnConnection
 from .pool import Pool
 from .statements import channel

@@ -1,6 +1,9 @@
-"""The reads of the PostgreSQL store. In a batch they also lock: see `txn.py`."""
+"""The reads of the PostgreSQL store, and the pairs that have READY jobs (`store/ready_pairs.py`).
 
-from collections.abc import Collection, Sequence
+In a batch they also lock: see `txn.py`.
+"""
+
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 import msgspec
@@ -12,12 +15,93 @@ from ...core.jump import Jump
 from ...core.kinds import CHORE, PAUSE, SCHEDULE
 from ...core.limits import DomainCounts, DomainKey
 from .. import ready_pairs
-from ..contract import CountKey, JobFilter, Moments, Row, TallyKey, Waiting, WaitingQuery
+from ..contract import CountKey, JobFilter, Moments, Row, TallyKey, Waiting, WaitingQuery, is_skipped
+from ..ready_pairs import Tasks, wrapped
 from .connection import PostgresConnection, Values
 from .presence import find_present
-from .ready_pairs import Pair, SeenPairs, StoredPairs
 from .starts import Starts, Walks
 from .statements import ABOVE, key_texts, numbers, raws, read_key, texts, written_key
+
+# A tenant and one of its tasks.
+Pair = tuple[str, str]
+
+
+class StoredPairs:
+    """`ready_pairs.ReadyPairs` by SQL."""
+
+    def __init__(self, connection: PostgresConnection, sql: dict[str, str]) -> None:
+        self._connection, self._sql = connection, sql
+
+    def ready_tenants(self, after: str, limit: int) -> list[str]:
+        """The tenants with READY jobs from above a name on, wrapping round."""
+        first = first_after(after)
+        found = self._tenants(first, ABOVE, limit)
+        return found if len(found) == limit else found + self._tenants("", first, limit - len(found))
+
+    def _tenants(self, first: str, below: str, limit: int) -> list[str]:
+        rows = self._connection.rows(self._sql["ready_tenants"], (first, below, limit))
+        return [tenant for (tenant,) in rows]
+
+    def having_ready(self, tenants: Sequence[str]) -> list[str]:
+        """Those of these tenants that have READY jobs."""
+        rows = self._connection.rows(self._sql["having_ready"], (texts(tenants),))
+        return [tenant for (tenant,) in rows]
+
+    def ready_tasks(
+        self, tenants: Sequence[str], query: WaitingQuery, *, looked_at: int, limit: int
+    ) -> Tasks:
+        """The first tasks of each tenant that match the query."""
+        values = {
+            "tenants": texts(tenants),
+            "first": first_after(query.after[1]),
+            "tasks": None if query.tasks is None else texts(query.tasks),
+            "skipped_tenants": texts([tenant for tenant, _ in query.skipped]),
+            "skipped_tasks": texts([task for _, task in query.skipped]),
+            "looked_at": looked_at,
+            "limit": limit,
+        }
+        found: Tasks = {}
+        for tenant, task, number in self._connection.rows(self._sql["ready_tasks"], values):
+            found.setdefault(tenant, []).append((task, number))
+        return found
+
+
+class SeenPairs:
+    """`ready_pairs.ReadyPairs` for pairs that were all read already, because they are few."""
+
+    def __init__(self, pairs: Iterable[tuple[Pair, int]]) -> None:
+        self._tasks: Tasks = {}
+        for (tenant, task), number in pairs:
+            self._tasks.setdefault(tenant, []).append((task, number))
+
+    def ready_tenants(self, after: str, limit: int) -> list[str]:
+        """The tenants with READY jobs from above a name on, wrapping round."""
+        return wrapped(self._tasks, after)[:limit]
+
+    def having_ready(self, tenants: Sequence[str]) -> list[str]:
+        """Those of these tenants that have READY jobs."""
+        return [tenant for tenant in tenants if tenant in self._tasks]
+
+    def ready_tasks(
+        self, tenants: Sequence[str], query: WaitingQuery, *, looked_at: int, limit: int
+    ) -> Tasks:
+        """The first tasks of each tenant that match the query."""
+        found: Tasks = {}
+        for tenant in tenants:
+            ready = dict(self._tasks.get(tenant, ()))
+            found[tenant] = [
+                (task, ready[task])
+                for task in wrapped(ready, query.after[1])
+                if (query.tasks is None or task in query.tasks)
+                and not is_skipped((tenant, task), query.skipped)
+            ][:limit]
+        return found
+
+
+def first_after(name: str) -> str:
+    """The first name above this one: text has no NUL."""
+    return name + "\1"
+
 
 _JOBS = msgspec.json.Decoder(list[Job])
 

@@ -26,29 +26,26 @@ from ...core.errors import BadInput, Conflict, StoreError, Unsettled
 from ...core.job import MISSING
 from ...core.kinds import PAUSE
 from ...core.layout import Layout, unreadable_newer
-from ..common.clock import Clock, monotonic_s
+from ..common.clock import Clock, Time, monotonic_s
 from ..common.lending import InAutocommit
 from ..common.outage import Outages, RetryPeriod, unsettled
-from ..common.server_time import Time
 from ..contract import ENDS, Capabilities, Changes, ClaimQuery, Leased, OneStore, ReadTxn, StoreReport, Txn
 from .borrow import Database, OldSnapshot, SessionInfo, borrowed, check_database, lend, session_of
 from .changes import Parameters, as_bytes, numbered_statement, parameters_of, put_counts, statement_of
+from .claim import leased_of, values_of
 from .connection import OwnConnection, PostgresConnection
 from .counts import FOLD_ROWS, Folding
+from .doctor import complaints, facts, repair_records
 from .errors import LOCKED, POOLED, code_of, is_lost, translated
-from .lease import leased_of, values_of
 from .locks import Locks, Wants, lock_number
 from .notify import NEWEST, PostgresListener, PostgresNotifier
 from .open import layout_of, make_ready, migrate, script
 from .pool import Pool
 from .presence import PostgresPresence
 from .reads import FEW_PAIRS, FIRST_TABLES, PostgresReads, for_first_reads
-from .repair import repair_records
-from .report import complaints, facts
-from .settle import settle
 from .starts import SLOW_S, SLOW_WALKS, Starts, Walks
 from .statements import LAYOUT, channel, numbered, numbers, statements
-from .tries import RETRIED, Tries
+from .tries import RETRIED, Tries, settle
 from .txn import PostgresKeepingTxn, PostgresTxn, note_starts
 from .url import parse
 

@@ -19,8 +19,7 @@ from .changes import Parameters, parameters_of, put_counts, statement_of, tables
 from .claim import PostgresClaim
 from .connection import PostgresConnection
 from .locks import Locks, Wants, row_locks
-from .reads import PostgresReads, for_first_reads
-from .ready_pairs import Pair
+from .reads import Pair, PostgresReads, for_first_reads
 from .starts import Starts, Walks
 from .statements import key_texts, numbers, read_key, texts
 

@@ -23,9 +23,24 @@ from typing import Any
 
 import hiredis
 
-from ..common.keepalive import enable_keepalive
 from .errors import FAULTS, ReplyError
 from .url import RedisAddress
+
+# Probe three times after 15 s without traffic; sent data must be acknowledged within 30 s.
+_OPTIONS = {"TCP_KEEPIDLE": 15, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3, "TCP_USER_TIMEOUT": 30_000}
+
+
+def enable_keepalive(fd: int) -> None:
+    """Make a TCP connection end half a minute after its peer disappears; local sockets do so anyway."""
+    with socket.socket(fileno=os.dup(fd)) as line:
+        if line.family not in (socket.AF_INET, socket.AF_INET6):
+            return
+        line.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for name, value in _OPTIONS.items():
+            # Not every system has all of them.
+            if hasattr(socket, name):
+                line.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+
 
 # Time-outs for replies and for connecting.
 ANSWER_S, CONNECT_S = 20.0, 10.0

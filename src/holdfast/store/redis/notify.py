@@ -6,8 +6,7 @@ polls the mark of the last commit: often if it has no right to subscribe.
 
 from typing import Any
 
-from ..common.listener import END, POLL_S, SELDOM_S, SOON_S, Listener
-from ..common.polling import PollTimes
+from ..common.listener import END, POLL_S, SELDOM_S, SOON_S, Listener, PollTimes
 from ..contract import ENDS, JOBS, NO_WAKE
 from .connection import RedisConnection, RedisServer
 from .errors import FAULTS, ReplyError, is_lost

@@ -28,11 +28,10 @@ from ...core.errors import (
 )
 from ...core.job import Job
 from ...core.layout import Layout, unreadable_newer
-from ..common.clock import Clock, monotonic_s
+from ..common.clock import Clock, Time, monotonic_s
 from ..common.lending import lend_nothing
 from ..common.outage import RETRIED_IF_OPENED, Outages, RetryPeriod, Unreachable, unsettled
 from ..common.repair import beyond_repair
-from ..common.server_time import Time
 from ..contract import (
     TRIES,
     UNCHANGED,
@@ -48,8 +47,8 @@ from ..contract import (
     leased_all,
     only_add,
 )
-from .add import Adding, is_single
 from .connection import COMMIT, SETTLE, Command, server_of
+from .doctor import repair_records, report
 from .errors import FAULTS, ReplyError, first_line, is_lost, translated
 from .keys import (
     Keys,
@@ -58,13 +57,11 @@ from .keys import (
     pair_of,
     written_at,
 )
-from .lease import MOST_PAIRS, find_leased, lease_command, leased_of
 from .notify import RedisListener
 from .open import LAYOUT, ServerInfo, is_replicated, open_server, waiting_commands
+from .plain import MOST_PAIRS, Adding, find_leased, is_single, lease_command, leased_of
 from .presence import RedisPresence
 from .reads import RedisHint, RedisView
-from .repair import repair_records
-from .report import report
 from .rows import ClockBehind, KnownVersion, VersionChanged
 from .txn import HeldJobs, RedisKeepingTxn, RedisTxn
 from .url import parse

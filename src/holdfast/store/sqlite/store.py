@@ -48,6 +48,7 @@ from ..contract import (
 from .borrow import borrowed, check_transaction, lend
 from .claim import find_ready
 from .connection import ERRORS, SqliteConnection
+from .doctor import complaints, particulars, repair_records
 from .errors import faults, is_refusal, translated
 from .guard import OTHERS, UNFENCE, inode_of
 from .lock import NOW, begin
@@ -56,8 +57,6 @@ from .open import is_in_wal, needs_migration
 from .pool import SqlitePool
 from .presence import SqlitePresence
 from .reads import SqliteReads
-from .repair import repair_records
-from .report import complaints, particulars
 from .statements import BODY_BYTES, LAYOUT, SQL, use_layout
 from .txn import SqliteTxn, rest_of_new
 

@@ -58,8 +58,7 @@ from ..messages import (
     decode_supervisor_message,
 )
 from ..options import HANDLERS_NAME, SERVED_STORE
-from ..stack_dump import write_when_asked
-from ..start_locks import StartLocks
+from ..shared_files import StartLocks, write_when_asked
 from .job_buffer import BufferedJob, JobBuffer, StoredTask, make_returned
 from .session import Sender, SupervisedSession, exit_broken, exit_orphaned
 from .stored_handlers import HandlerContexts

@@ -32,8 +32,7 @@ from ..messages import (
     ShowStack,
     encode_frame,
 )
-from ..stack_dump import SharedDump
-from ..start_locks import SharedStartLocks
+from ..shared_files import SharedDump, SharedStartLocks
 from .handler_stacks import HandlerStacks
 
 # The index of a job's queue, and the job's id.

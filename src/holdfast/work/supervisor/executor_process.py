@@ -11,8 +11,7 @@ import subprocess
 import sys
 from contextlib import suppress
 
-from ..stack_dump import SharedDump
-from ..start_locks import SharedStartLocks
+from ..shared_files import SharedDump, SharedStartLocks
 
 # The program of an executor. Before the imports, which may take long, it has the kernel kill it when the
 # supervisor ends (PR_SET_PDEATHSIG is 1), and checks that this has not happened yet.

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from ...queue.stacks import dumped_stack
 from ..messages import JobStack, ShowStack
-from ..stack_dump import SharedDump
+from ..shared_files import SharedDump
 
 
 class HandlerStacks:

@@ -5,18 +5,17 @@ from ....core.indexed import Mark
 from .. import parts, tenants
 from ..markup import Markup, el, join, user_text
 from ..view import Page, View
-from . import rows
 
 
 async def consumers(view: View) -> Page:
     """A page of the consumers of a tenant."""
     asked = q.ListConsumers(tenant=view.one_tenant, after_name=view.param("after"))
-    found, following = await rows.page(view, asked)
+    found, following = await parts.page(view, asked)
     body = join(
         parts.heading("Consumers"),
         tenants.hint(view),
         _table(view, found),
-        rows.turn(view, "/consumers", following, after="after_name"),
+        parts.turn(view, "/consumers", following, after="after_name"),
     )
     return Page(title="Consumers", body=body, section="consumers")
 

@@ -7,11 +7,10 @@ from ....core.bounds import HANDLER_PAGE
 from ....core.errors import BadInput, NotFound
 from ....core.handler import SCRIPTS, GetHandler, Handler, ListHandlers, ListHandlerVersions
 from ....work.runners.records import RunResult
-from .. import json_view, parts, tenants
+from .. import parts, tenants
 from ..layout import form
 from ..markup import Markup, clean, el, join, user_text
 from ..view import Page, View
-from . import rows
 
 LANGUAGES = ("python", "node", "shell", "http")
 NUMBERS = {
@@ -45,13 +44,13 @@ def can_edit(view: View) -> bool:
 async def handlers(view: View) -> Page:
     """A page of the handlers of a tenant."""
     asked = ListHandlers(tenant=view.one_tenant, after_task=view.param("after"))
-    found, following = await rows.page(view, asked)
+    found, following = await parts.page(view, asked)
     add = el("a", "New handler", href=view.url("/handler"), class_="button") if can_edit(view) else None
     body = join(
         parts.heading("Handlers", *([add] if add else [])),
         tenants.hint(view),
         _list(view, found),
-        rows.turn(view, "/handlers", following, after="after_task"),
+        parts.turn(view, "/handlers", following, after="after_task"),
     )
     return Page(title="Handlers", body=body, section="handlers")
 
@@ -254,7 +253,7 @@ async def _result(result: RunResult) -> Markup:
         el("p", badge, " ", el("span", used, class_="note")),
         el("p", user_text(result.error), class_="problem") if result.error else None,
         el("pre", user_text(result.traceback), tabindex="0") if result.traceback else None,
-        (await json_view.show(result.body, reveal=True)).markup if result.body is not None else None,
+        (await parts.show(result.body, reveal=True)).markup if result.body is not None else None,
         join(el("p", "Log", class_="note"), el("div", log, class_="log plain", tabindex="0"))
         if log
         else None,

@@ -11,16 +11,15 @@ from ....core import queries as q
 from ....core.bounds import MINUTE_MS
 from ....core.errors import Forbidden, HoldfastError, NotFound
 from ....core.job import Code, Job, Outcome, Place
-from ....core.notes import JobLog
+from ....core.notes import JobLog, StepResult
 from ....core.queries import JobPage, SearchJobs
 from ....core.redaction import HIDDEN
+from ....core.units import counted
 from ....core.worker import Worker
-from .. import json_view, parts
+from .. import parts
 from ..layout import HEADERS, form
 from ..markup import Markup, el, join, user_text
 from ..view import Page, View
-from . import rows
-from .steps import last_steps, signal_form, steps_card
 
 CHILDREN, LINES = 50, 200
 
@@ -41,8 +40,8 @@ async def job(view: View) -> Page:
     reveal = view.can_manage and view.param("reveal") == "yes"
     whole = view.param("whole") == "yes"
     has_result = isinstance(ended, c.Ended) and found.has_result
-    shown_data = await json_view.show(data, reveal=reveal, whole=whole)
-    shown_result = await json_view.show(ended.result if has_result else None, reveal=reveal, whole=whole)
+    shown_data = await parts.show(data, reveal=reveal, whole=whole)
+    shown_result = await parts.show(ended.result if has_result else None, reveal=reveal, whole=whole)
     body = join(
         _heading(view, found, str(why)),
         el(
@@ -80,7 +79,7 @@ async def data(view: View) -> Response:
     found: Any = await view.ask(q.GetData(job_id=view.job_id))
     if found is None:
         raise NotFound("data of job", view.job_id)
-    if not view.can_manage and (HIDDEN in str(found) or (await json_view.show(found)).hidden):
+    if not view.can_manage and (HIDDEN in str(found) or (await parts.show(found)).hidden):
         raise Forbidden("the data has values that are hidden; a token with scope manage can download it")
     raw = found if isinstance(found, bytes) else found.encode()
     name = f'attachment; filename="job-{view.job_id}.{"bin" if isinstance(found, bytes) else "json"}"'
@@ -102,7 +101,7 @@ def _heading(view: View, found: Job, why: str) -> Markup:
             lead=el("span", str(found.id), class_="mono copy", data_copy=found.id),
         ),
         el("p", el("strong", "Why: "), user_text(why), class_="why"),
-        el("div", rows.progress(found), class_="progress") if found.progress else None,
+        el("div", parts.progress(found), class_="progress") if found.progress else None,
     )
 
 
@@ -160,7 +159,7 @@ def ask_first(view: View, found: Job, verb: str) -> Page:
     return Page(title=f"{label} job {found.id}", body=body, section="jobs", live=None)
 
 
-def _body_card(view: View, title: str, shown: json_view.Shown) -> Markup:
+def _body_card(view: View, title: str, shown: parts.Shown) -> Markup:
     at = view.url(f"/jobs/{view.job_id}", reveal="yes")
     whole = view.url(f"/jobs/{view.job_id}", whole="yes")
     notes = join(
@@ -350,7 +349,7 @@ async def _children(view: View, parent: Job) -> list[Job]:
 
 def _data_field(view: View, body: Any) -> Markup:
     """The data of a job, to be edited."""
-    if isinstance(body, bytes) or (body is not None and len(body) > json_view.SHOWN_CHARS * 10):
+    if isinstance(body, bytes) or (body is not None and len(body) > parts.SHOWN_CHARS * 10):
         return el("p", "Data that is bytes, or very large, cannot be edited here.", class_="note")
     text = view.typed("data", body or "{}")
     return join(
@@ -393,3 +392,84 @@ async def edit(view: View) -> Page:
         parts.card("Change", el("p", after), form(view, f"/jobs/{found.id}/edit", inside, class_="fields")),
     )
     return Page(title=f"Edit job {found.id}", body=shown, section="jobs", live=None)
+
+
+# How many entries are shown, the last ones, and how much of each.
+SHOWN, SHOWN_CHARS = 100, 500
+
+
+def last_steps(found: Job) -> q.GetSteps | None:
+    """The query for the last entries of a job; None: it has none."""
+    if not found.steps:
+        return None
+    return q.GetSteps(job_id=found.id, after=max(found.steps - SHOWN, 0), limit=SHOWN)
+
+
+def steps_card(view: View, found: Job, steps: list[StepResult] | None, *, reveal: bool) -> Markup | None:
+    """The entries of a job, each with its time and result; of a FAILED job with a button to go back to it."""
+    if not steps:
+        return None
+    goes_back = view.can_manage and "requeue" in rules.offered_verbs(found) and found.place is Place.DONE
+    shown = [
+        (
+            str(step.number),
+            _name(step),
+            parts.moment(step.at, view.now_ms),
+            _result(view, step, reveal),
+            *((_back_to(view, found, step),) if goes_back else ()),
+        )
+        for step in steps
+    ]
+    columns = ("", "Step", "When", "Result", *(("Again",) if goes_back else ()))
+    cut = found.steps - len(steps)
+    note = el("span", f"{parts.number(cut)} earlier ones are not shown", class_="note") if cut else None
+    table = parts.table(columns, shown, caption="What the job has done and waits for")
+    return parts.card("Steps", table, aside=note)
+
+
+def signal_form(view: View, found: Job) -> Markup | None:
+    """The form that sends the signal that a job waits for."""
+    wait = found.waits_for
+    if not rules.waits_for_signal(found) or wait is None:
+        return None
+    inside = join(
+        el("input", type="hidden", name="name", value=wait.name),
+        el("label", "Data, as JSON", for_="signal-data"),
+        el(
+            "textarea",
+            view.typed("data", "null"),
+            id="signal-data",
+            name="data",
+            rows="3",
+            spellcheck="false",
+        ),
+        el("div", parts.button("Send the signal", kind="primary"), class_="actions"),
+    )
+    title = join("Waits for the signal ", user_text(wait.name))
+    return parts.card(title, form(view, f"/jobs/{found.id}/signal", inside, class_="fields"))
+
+
+def _back_to(view: View, found: Job, step: StepResult) -> Markup:
+    return form(
+        view,
+        f"/jobs/{found.id}/requeue",
+        el("input", type="hidden", name="from", value=str(step.number)),
+        parts.button("From here"),
+        data_confirm=f"Do step {step.number} and all after it again?",
+    )
+
+
+def _name(step: StepResult) -> Markup:
+    kind = {"step": "", "error": "failed: "}.get(step.kind, f"{step.kind} ")
+    took = f", {parts.span(step.took_ms)}" if step.took_ms else ""
+    return join(kind, user_text(step.name), took)
+
+
+def _result(view: View, step: StepResult, reveal: bool) -> Any:
+    """The result of an entry, or what it waits for."""
+    if step.kind == "sleep" or (step.until and not step.ended):
+        return join("until ", parts.moment(step.until, view.now_ms))
+    if not step.result:
+        return f"waits for {counted(len(step.jobs), 'job')}" if step.jobs else "waits"
+    text = step.result if reveal else parts.redact_named(step.name, step.result)
+    return user_text(text[:SHOWN_CHARS])

@@ -16,7 +16,6 @@ from ..layout import form
 from ..markup import Markup, el, join, user_text
 from ..search import TABS, JobSearch, read_search
 from ..view import Page, PageOrResponse, View, read_job_id
-from . import rows
 
 PAGE = 50
 # How long a page searches on for jobs of which few match; then it says how far it came.
@@ -184,9 +183,9 @@ def _row(view: View, job: Job) -> tuple[Any, ...]:
 def _what(view: View, job: Job) -> Any:
     """What there is to say of a job in its state."""
     if job.place is Place.RUNNING:
-        return rows.progress(job) or join("since ", parts.moment(job.started_at, view.now_ms))
+        return parts.progress(job) or join("since ", parts.moment(job.started_at, view.now_ms))
     if job.place is Place.DONE and job.ended is State.FAILED:
-        return user_text(rows.why_failed(job))
+        return user_text(parts.why_failed(job))
     if job.place is Place.DONE:
         ran = job.finished_at - job.started_at if job.started_at else 0
         return join(

@@ -8,7 +8,6 @@ from .. import parts, tenants
 from ..layout import form
 from ..markup import Markup, el, join, user_text
 from ..view import Page, View
-from . import rows
 
 PAUSES_SHOWN = 100
 
@@ -21,14 +20,14 @@ async def limits(view: View) -> Page:
         domain=name.encode(errors="replace") if name else None,
         after_domain=_read_domain(view.param("after")),
     )
-    found, following = await rows.page(view, asked)
+    found, following = await parts.page(view, asked)
     pauses: list[q.Paused] = await view.ask(q.ListPauses(tenant=view.tenant))
     body = join(
-        parts.heading("Limits", lead=_lead(found) if found and rows.is_whole(view, following) else None),
+        parts.heading("Limits", lead=_lead(found) if found and parts.is_whole(view, following) else None),
         tenants.hint(view),
         _find(view, name),
         _table(view, found, name),
-        rows.turn(view, "/limits", following, after="after_domain"),
+        parts.turn(view, "/limits", following, after="after_domain"),
         _pauses(pauses),
         _edit(view, await find_limit(view, view.param("edit"))) if view.can_manage else None,
     )

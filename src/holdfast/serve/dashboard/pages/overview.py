@@ -8,7 +8,7 @@ from ....core.limits import limit_text
 from .. import parts, tenants
 from ..markup import Markup, el, join, user_text
 from ..view import Page, View
-from . import history, rows
+from . import history
 
 SHOWN_TASKS, SHOWN_JOBS, SHOWN_LIMITS = 12, 8, 6
 
@@ -16,7 +16,7 @@ SHOWN_TASKS, SHOWN_JOBS, SHOWN_LIMITS = 12, 8, 6
 async def overview(view: View) -> Page:
     """The overview."""
     found: q.Overview = await view.ask(q.GetOverview(tenant=view.tenant, only_own=view.tenant is not None))
-    failed = await rows.newest(view, q.JobFilter(tenant=view.tenant, state=State.FAILED), SHOWN_JOBS)
+    failed = await parts.newest(view, q.JobFilter(tenant=view.tenant, state=State.FAILED), SHOWN_JOBS)
     body = join(
         parts.heading("Overview", lead=_lead(view, found)),
         _tiles(view, found),
@@ -72,10 +72,10 @@ def _tasks(view: View, found: q.Overview) -> Markup:
             (
                 join(
                     el("a", user_text(task), href=view.url("/jobs", q=parts.qualifier("task", task))),
-                    [rows.pause_badge(pause) for pause in rows.pauses_of(found.pauses, whose, task)],
+                    [parts.pause_badge(pause) for pause in parts.pauses_of(found.pauses, whose, task)],
                 ),
                 _count(counts.get("WAITING", 0)),
-                rows.waits(found.first_due.get(task, 0), found.now_ms),
+                parts.waits(found.first_due.get(task, 0), found.now_ms),
                 *(_count(counts.get(name, 0)) for name in ("SCHEDULED", "RUNNING", "FAILED", "FINISHED")),
             )
             for task, counts in nsmallest(SHOWN_TASKS, found.tasks.items(), key=_load)
@@ -99,7 +99,7 @@ def _count(count: int) -> Markup:
 
 def _running(view: View, found: q.Overview) -> Markup:
     if not found.running:
-        return parts.card("Running", rows.no_running(view, found))
+        return parts.card("Running", parts.no_running(view, found))
     table = parts.table(
         ("Job", "Task", "Since", "Progress"),
         [
@@ -107,7 +107,7 @@ def _running(view: View, found: q.Overview) -> Markup:
                 parts.job_link(view, job.id),
                 user_text(job.task),
                 parts.moment(job.started_at, found.now_ms),
-                rows.progress(job),
+                parts.progress(job),
             )
             for job in found.running[:SHOWN_JOBS]
         ],
@@ -172,7 +172,7 @@ def _failures(view: View, failed: list[Job]) -> Markup:
                 parts.job_link(view, job.id),
                 parts.task_link(view, job.task, job.tenant),
                 parts.moment(job.finished_at, view.now_ms),
-                el("span", user_text(rows.why_failed(job)), class_="cut"),
+                el("span", user_text(parts.why_failed(job)), class_="cut"),
             )
             for job in failed
         ],

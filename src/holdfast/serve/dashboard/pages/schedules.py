@@ -7,7 +7,6 @@ from .. import parts, tenants
 from ..layout import form
 from ..markup import Markup, el, join, user_text
 from ..view import Page, View
-from . import rows
 
 NEXT = 3
 
@@ -15,12 +14,12 @@ NEXT = 3
 async def schedules(view: View) -> Page:
     """A page of the schedules of a tenant."""
     asked = q.ListSchedules(tenant=view.one_tenant, after_name=view.param("after"))
-    found, following = await rows.page(view, asked)
+    found, following = await parts.page(view, asked)
     body = join(
-        parts.heading("Schedules", lead=_lead(found) if found and rows.is_whole(view, following) else None),
+        parts.heading("Schedules", lead=_lead(found) if found and parts.is_whole(view, following) else None),
         tenants.hint(view),
         _table(view, found),
-        rows.turn(view, "/schedules", following, after="after_name"),
+        parts.turn(view, "/schedules", following, after="after_name"),
     )
     return Page(title="Schedules", body=body, section="schedules", live="schedules")
 

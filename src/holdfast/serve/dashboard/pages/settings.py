@@ -11,7 +11,6 @@ from .. import audit, parts
 from ..layout import form
 from ..markup import Markup, el, join, user_text
 from ..view import Page, View
-from . import rows
 
 
 async def settings(view: View) -> Page:
@@ -28,7 +27,7 @@ async def settings(view: View) -> Page:
 
 async def _tokens(view: View) -> Markup | None:
     try:
-        found, following = await rows.page(view, q.ListTokens(after_name=view.param("after")))
+        found, following = await parts.page(view, q.ListTokens(after_name=view.param("after")))
     except Forbidden:
         return parts.card(
             "Tokens", el("p", "Tokens are managed by clients with a token for all tenants.", class_="note")
@@ -50,7 +49,7 @@ async def _tokens(view: View) -> Markup | None:
         else parts.empty("No tokens", "Without one, only clients on this machine may connect.")
     )
     return parts.card(
-        "Tokens", table, rows.turn(view, "/settings", following, after="after_name"), _create(view)
+        "Tokens", table, parts.turn(view, "/settings", following, after="after_name"), _create(view)
     )
 
 

@@ -8,7 +8,7 @@ from .. import parts
 from ..layout import form
 from ..markup import Markup, el, join, user_text
 from ..view import Page, View
-from . import history, rows
+from . import history
 
 WAIT, RUN = "Wait p50 / p95 / p99", "Run p50 / p95 / p99"
 NUMBERS = ("Waiting", "Scheduled", "Running", "Failed", "Ended/h", "Failed share", WAIT, RUN)
@@ -19,7 +19,7 @@ async def tasks(view: View) -> Page:
     asked = ListTasks(
         tenant=view.tenant, after_tenant=view.param("after_tenant"), after_task=view.param("after")
     )
-    found, following = await rows.page(view, asked)
+    found, following = await parts.page(view, asked)
     pauses: list[q.Paused] = await view.ask(q.ListPauses(tenant=view.tenant))
     buckets = await view.ask(GetHistory(tenant=view.tenant, span_ms=HOUR_MS, timings=True))
     lead = "Rate, failed share and percentiles are of the last hour." if found else None
@@ -27,7 +27,7 @@ async def tasks(view: View) -> Page:
         parts.heading("Tasks", lead=lead),
         _table(view, found, pauses, buckets),
         history.unlisted_note(buckets),
-        rows.turn(view, "/tasks", following, after="after_task", after_tenant="after_tenant"),
+        parts.turn(view, "/tasks", following, after="after_task", after_tenant="after_tenant"),
     )
     return Page(title="Tasks", body=body, section="tasks")
 
@@ -71,11 +71,11 @@ def _row(
     view: View, one: TaskState, pauses: list[q.Paused], ends: TaskEnds | None, least: str
 ) -> tuple[object, ...]:
     """The cells of a task; `ends` None: it is not known how its runs ended. `least` is "≥ " if in part."""
-    paused = rows.pauses_of(pauses, one.tenant, one.task)
+    paused = parts.pauses_of(pauses, one.tenant, one.task)
     name = join(
         parts.task_link(view, one.task, one.tenant),
         parts.tenant_note(one.tenant),
-        [rows.pause_badge(pause) for pause in paused],
+        [parts.pause_badge(pause) for pause in paused],
         " ",
         el("a", "chart", href=_chart(view, one), class_="note", aria_label=f"chart of {one.task}"),
     )
@@ -83,7 +83,7 @@ def _row(
     return (
         name,
         parts.number(one.waiting),
-        rows.waits(one.first_due_at, view.now_ms),
+        parts.waits(one.first_due_at, view.now_ms),
         parts.number(one.scheduled),
         parts.number(one.running),
         failed,

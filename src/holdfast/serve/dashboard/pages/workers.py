@@ -7,7 +7,6 @@ from .. import parts
 from ..layout import form
 from ..markup import Markup, el, join, user_text
 from ..view import Page, View
-from . import rows
 
 SHOWN_TASKS = 8
 
@@ -15,12 +14,12 @@ SHOWN_TASKS = 8
 async def workers(view: View) -> Page:
     """A page of the workers, and the running jobs whose leases end first."""
     asked = q.ListWorkers(tenant=view.tenant, after_name=view.param("after"))
-    listed, following = await rows.page(view, asked)
+    listed, following = await parts.page(view, asked)
     found: q.Overview = await view.ask(q.GetOverview(tenant=view.tenant, only_own=view.tenant is not None))
     body = join(
         parts.heading("Workers", lead=_lead(found)),
         _table(view, listed),
-        rows.turn(view, "/workers", following, after="after_name"),
+        parts.turn(view, "/workers", following, after="after_name"),
         _running(view, found),
     )
     return Page(title="Workers", body=body, section="workers")
@@ -78,7 +77,7 @@ def _tasks(one: Worker) -> Markup:
 
 def _running(view: View, found: q.Overview) -> Markup:
     if not found.running:
-        return parts.card("Running jobs", rows.no_running(view, found))
+        return parts.card("Running jobs", parts.no_running(view, found))
     names = {one.owner: one.name for one in found.workers if one.owner}
     listed = [
         (
@@ -87,9 +86,9 @@ def _running(view: View, found: q.Overview) -> Markup:
             user_text(names.get(job.owner, f"process {job.owner}")),
             parts.moment(job.started_at, found.now_ms),
             parts.moment(job.lease_until, found.now_ms),
-            rows.progress(job),
+            parts.progress(job),
         )
-        for job in found.running[: rows.PAGE]
+        for job in found.running[: parts.PAGE]
     ]
     table = parts.table(
         ("Job", "Task", "Owner", "Started", "Lease ends", "Progress"), listed, caption="Running jobs"

@@ -1,5 +1,6 @@
-"""Locks that decide whether a delivered job starts in its executor, or goes back to the supervisor.
+"""Files that a supervisor shares with an executor: locks of jobs that start, and the dump of its stacks.
 
+The locks decide whether a delivered job starts in its executor, or goes back to the supervisor.
 Each delivered job has a number, which is a byte of a file that both processes have open. The executor locks
 that byte before the first line of the handler; the supervisor locks it to take the job back. Whichever locks
 it first has the job. The kernel decides, so the supervisor needs no answer: the executor may have blocked its
@@ -13,10 +14,16 @@ description of the executor open too, so after a crash the locks still say which
 
 The kernel joins neighbouring locks of one description, and looks through all that are left for each new one.
 So when the executor has dropped a job, its byte becomes one of the executor's: in the end these are one lock.
+
+The stacks are those of an executor that cannot answer, because a handler holds the interpreter lock. The
+supervisor sends a signal. `faulthandler`, which needs no lock, writes the stacks of all threads to the file.
 """
 
+import contextlib
+import faulthandler
 import fcntl
 import os
+import signal
 import struct
 import sys
 
@@ -75,3 +82,44 @@ class SharedStartLocks(StartLocks):
         """Close both descriptors, after the executor has ended."""
         os.close(self._fd)
         os.close(self.executor_fd)
+
+
+# One that programs do not use. Without real-time signals, as on macOS, nothing is dumped.
+SIGNAL = signal.SIGRTMIN + 7 if sys.platform == "linux" else 0
+# No more of a dump is read.
+DUMP_BYTES = 1 << 20
+
+
+class SharedDump:
+    """The file of a supervisor, with the descriptor that its executor inherits."""
+
+    def __init__(self) -> None:
+        if SIGNAL:
+            self.fd = os.memfd_create("holdfast-stacks")
+            fcntl.fcntl(self.fd, fcntl.F_SETFL, os.O_APPEND)
+        else:
+            self.fd = os.open(os.devnull, os.O_RDWR)
+
+    def ask(self, pid: int) -> None:
+        """Have the executor write its stacks; it is done in a moment, unless the process is stopped."""
+        self.read()
+        if SIGNAL:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, SIGNAL)
+
+    def read(self) -> str:
+        """What the executor has written since it was asked."""
+        text = os.pread(self.fd, DUMP_BYTES, 0)
+        with contextlib.suppress(OSError):
+            os.ftruncate(self.fd, 0)
+        return text.decode(errors="replace")
+
+    def close(self) -> None:
+        """Close the file, after the executor has ended."""
+        os.close(self.fd)
+
+
+def write_when_asked(fd: int) -> None:
+    """Write the stacks of this process to a file at each signal of the supervisor."""
+    if SIGNAL:
+        faulthandler.register(SIGNAL, file=fd, all_threads=True)

@@ -1,6 +1,9 @@
-"""A claim of plain jobs in one message: what `lua/lease.lua` is asked, and what it has replied."""
+"""Plain commands in one message: an add of a READY job (`lua/add.lua`), and a claim (`lua/lease.lua`).
 
-from collections.abc import Sequence
+The words of an add are packed from parts that are made once per task.
+"""
+
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from msgspec.structs import replace
@@ -9,9 +12,74 @@ from ...core import rank
 from ...core.bounds import CLAIM_BYTES
 from ...core.damage import UNREADABLE, salvage
 from ...core.job import MISSING, Job, Place
-from ..contract import ClaimQuery, Leased, Pick
-from .connection import LEASE, Command, RedisServer
-from .keys import LARGE, Keys, Pair, data_of, pair_name, read_body, read_job, read_jobs, record_of
+from ..contract import ClaimQuery, CountKey, Leased, NewJobs, Pick
+from .connection import ADD, LEASE, Command, Packed, RedisServer, packed
+from .keys import (
+    INLINE_BYTES,
+    LARGE,
+    REMEMBERED,
+    STAMP_BYTES,
+    Keys,
+    Pair,
+    data_of,
+    encode_job,
+    pair_name,
+    plain_lease,
+    read_body,
+    read_job,
+    read_jobs,
+    record_of,
+)
+
+_FIRST = (b"EVALSHA", ADD.sha)
+
+
+def is_single(group: NewJobs) -> bool:
+    """Whether the script can add this new job."""
+    job = group.template
+    return job.place is Place.READY and not job.mock and not job.expires_at and job.size < INLINE_BYTES
+
+
+class Adding:
+    """Makes the commands of one store."""
+
+    def __init__(self, keys: Keys) -> None:
+        self._keys = keys
+        # Everything before the id, by tenant, task, version and message.
+        self._heads: dict[tuple[str, str, bytes, bytes], bytes] = {}
+
+    def command(
+        self, group: NewJobs, counts: Mapping[CountKey, int], version: bytes, message: bytes, stamp: bytes
+    ) -> Packed:
+        """The command that adds a job."""
+        job, data = group.template, group.rows[0][1]
+        about = (job.tenant, job.task, version, message)
+        head = self._heads.get(about)
+        if head is None:
+            head = self._head(*about, counts)
+        body = b"b" + data if isinstance(data, bytes) else b"s" + data.encode()
+        record, plain = encode_job(job), plain_lease(job)
+        size = STAMP_BYTES + len(record) + 1 + len(plain) + len(body)
+        command = Packed(_FIRST)
+        command.data = b"%s$19\r\n%019d\r\n$16\r\n%016d\r\n$%d\r\n%s%s\0%s%s\r\n" % (
+            *(head, job.id, job.rank, size, stamp, record, plain, body),
+        )
+        return command
+
+    def _head(
+        self, tenant: str, task: str, version: bytes, message: bytes, counts: Mapping[CountKey, int]
+    ) -> bytes:
+        if len(self._heads) >= REMEMBERED:
+            self._heads = {}
+        keys = self._keys
+        (count,) = counts
+        named = (*keys.of_every_add, keys.queue(tenant, task))
+        # Of which three words are still to come: the id, the rank and the value.
+        words = ADD.command(named, version, keys.count_field(count), message, b"", b"", b"")
+        head = packed(words).removesuffix(b"$0\r\n\r\n" * 3)
+        self._heads[tenant, task, version, message] = head
+        return head
+
 
 # Up to how many pairs one message names; a claim of more is for a batch.
 MOST_PAIRS = 64
