@@ -4,7 +4,9 @@ import os
 import re
 import subprocess
 import sys
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -45,23 +47,25 @@ def build(folder: Path, *, reference: bool) -> Path:
     return folder / "site"
 
 
-@pytest.fixture(scope="module")
-def site(tmp_path_factory):
-    """The site without the reference of Python names."""
-    return build(tmp_path_factory.mktemp("site"), reference=False)
-
-
-def text_of(site: Path, page: str) -> str:
-    return (site / page).read_text("utf-8")
+def tables() -> Any:
+    """The functions that make the tables of the reference."""
+    spec = spec_from_file_location("site_hooks", ROOT / "tools/site.py")
+    assert spec is not None
+    assert spec.loader is not None
+    hooks = module_from_spec(spec)
+    spec.loader.exec_module(hooks)
+    return hooks
 
 
 def source_files():
     return (path.read_text("utf-8") for path in PACKAGE.rglob("*.py"))
 
 
-def test_the_site_is_built_strictly(site):
+def test_the_site_is_built_strictly(tmp_path):
     """A page that the navigation lacks, and a link to no page or no heading, fail the build."""
-    assert "Holdfast" in text_of(site, "index.html")
+    site = build(tmp_path, reference=False)
+
+    assert "holdfast requeue" in (site / "reference/commands.html").read_text("utf-8")
 
 
 def test_every_public_name_is_in_the_reference():
@@ -102,21 +106,23 @@ def below(kind):
     return {kind}.union(*map(below, kind.__subclasses__()))
 
 
-def test_every_command_and_option_is_on_its_page(site):
-    """Those of all commands, also of commands below others."""
-    text = text_of(site, "reference/commands.html")
+def test_every_command_is_on_its_page():
+    """With its options, also below other commands."""
+    text = tables().commands()
 
-    assert all(f'id="holdfast-{name}"' in text for name in ("requeue", "delete", "purge", "handler-set"))
-    assert "--from STEP" in text
+    assert [
+        name for name in ("requeue", "delete", "handler set") if f"## holdfast {name}\n" not in text
+    ] == []
+    assert "`--from STEP`" in text
 
 
-def test_every_variable_is_on_the_page_of_settings(site):
+def test_every_variable_is_on_the_page_of_settings():
     """Those that the source reads."""
-    text = text_of(site, "reference/settings.html")
+    text = tables().variables()
     found = {name for source in source_files() for name in VARIABLE.findall(source)} - INTERNAL
 
     assert "HOLDFAST_STORE" in found
-    assert [name for name in sorted(found) if name not in text] == []
+    assert [name for name in sorted(found) if f"`{name}`" not in text] == []
 
 
 def test_every_metric_is_on_its_page():
@@ -152,7 +158,7 @@ def test_every_option_is_on_a_page():
 def test_the_reference_has_every_method(tmp_path):
     """Of every public class: it is on the page, with a text."""
     site = build(tmp_path, reference=True)
-    text = "".join(text_of(site, str(page)) for page in site.glob("reference/*.html"))
+    text = "".join(page.read_text("utf-8") for page in site.glob("reference/*.html"))
 
     missing = [
         f"{cls.__name__}.{name}"

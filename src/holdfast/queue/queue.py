@@ -316,7 +316,7 @@ class Queue(BaseQueue):
         after: JobRef | None = None,
         limit: int = 100,
     ) -> list[Job]:
-        """Jobs that match, oldest first, from the first after `after`."""
+        """Jobs that match, oldest first, after `after`; with `archived` those that are FINISHED or CANCELLED."""
         fields = {"task": task, "state": state, "domain": domain, "parent_id": parent, "schedule": schedule}
         return self._ask(asks.jobs(self.tenant, after=after, limit=limit, archived=archived, **fields))
 
@@ -384,7 +384,7 @@ class Queue(BaseQueue):
         run_at: Moment | None = None,
         repeat: str | None = None,
     ) -> Job:
-        """Change fields of a job; those not given stay."""
+        """Change the data, priority, time or repeat of a job, in any state but archived; others stay."""
         return self._ask(asks.update(job, data=data, priority=priority, run_at=run_at, repeat=repeat))
 
     def delete(self, job: JobRef) -> None:
@@ -416,7 +416,10 @@ class Queue(BaseQueue):
         return self._ask(asks.limits(self.tenant))
 
     def pause(self, task: TaskRef | None = None, *, domain: Key | None = None) -> None:
-        """Pause claims of a task, of a domain, or (with neither) of this tenant."""
+        """Pause claims of a task, of a domain, or (with neither) of this tenant, until `resume`.
+
+        No job changes its state, and running jobs go on.
+        """
         self._ask(asks.pause(task, domain, tenant=self.tenant, on=True))
 
     def resume(self, task: TaskRef | None = None, *, domain: Key | None = None) -> None:
