@@ -316,7 +316,7 @@ class Queue(BaseQueue):
         after: JobRef | None = None,
         limit: int = 100,
     ) -> list[Job]:
-        """Jobs that match, oldest first, after `after`; with `archived` those that are FINISHED or CANCELLED."""
+        """Jobs that match, oldest first, after `after`; `archived`: those that are FINISHED or CANCELLED."""
         fields = {"task": task, "state": state, "domain": domain, "parent_id": parent, "schedule": schedule}
         return self._ask(asks.jobs(self.tenant, after=after, limit=limit, archived=archived, **fields))
 
