@@ -190,6 +190,45 @@ def test_a_method_of_another_job_queue_is_told_what_it_is_here(queue, method, he
     assert not hasattr(resize, "other")
 
 
+def test_an_argument_among_the_options_is_told_to_be_data(queue):
+    """By name the arguments are a dict, also of a task that this process does not know."""
+
+    @queue.task
+    def resize(path: str) -> None: ...
+
+    queue.add("parent")
+    for add in (queue.add, queue.call, queue.next(["parent"]).add):
+        with pytest.raises(holdfast.BadInput, match=r"'path', and must be in the data, a dict: \"resize\", "):
+            add("resize", path="a")
+    with pytest.raises(holdfast.BadInput, match="in the data"):
+        queue.add(resize, path="a")
+    with pytest.raises(
+        holdfast.BadInput, match=r"one of at_.*; an argument is in the data, a dict: \"other\", {"
+    ):
+        queue.add("other", path="a")
+    with pytest.raises(holdfast.BadInput, match="must be priority, if you mistyped it"):
+        queue.add("resize", {"path": "a"}, prio=1)
+
+
+def test_a_key_that_is_empty_is_told_that_none_means_none(queue):
+    for add in (lambda: queue.add("work", unique=""), lambda: queue.add("work", domain=b"")):
+        with pytest.raises(
+            holdfast.BadInput, match="is empty, and must be at least one byte long; None means none"
+        ):
+            add()
+    queue.add("work", unique=None)
+
+
+def test_a_limit_of_none_at_once_can_be_removed(queue):
+    queue.limit("own", concurrency=0)
+    job = queue.add("work", domain="own")
+
+    assert queue.next(["work"]) is None
+    assert "its limit is 0 at once" in queue.why(job)
+    queue.limit("own")
+    assert (queue.limits(), queue.next(["work"]).id) == ({}, job.id)
+
+
 def test_an_option_for_the_context_is_told_how_a_function_gets_it(queue):
     with pytest.raises(holdfast.BadInput, match=r"option is 'bind', and must be absent: .* `ctx: Context`"):
 

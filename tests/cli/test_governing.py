@@ -69,7 +69,7 @@ def test_a_limit_is_told_to_programs(shell):
         (["cdn", "--rate", "10/s", "--burst", 10**30], "burst is 1000"),
         (["cdn", "--concurrency=-1"], "concurrency is -1"),
         (["cdn", "--concurrency", "few"], "--concurrency"),
-        (["", "--concurrency", 1], "domain is b''"),
+        (["", "--concurrency", 1], "domain is empty"),
         (["x" * 1025, "--concurrency", 1], "1,024 bytes"),
         (["cdn", "--concurrency", 1, "--tenant", "x" * 256], "tenant is"),
     ],

@@ -284,3 +284,11 @@ def test_nothing_is_opened_before_it_is_needed(tmp_path):
         shop.run("holdfast", "sync")
         assert connection.execute(names).fetchall() != []
     connection.close()
+
+
+def test_the_dashboard_without_its_extra_names_it():
+    """Django alone is enough for all else."""
+    program = "import sys; sys.modules['starlette'] = None; import holdfast.contrib.django.dashboard"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+
+    assert done.stderr.endswith("the dashboard needs starlette: pip install 'holdfast-queue[django]'\n")

@@ -7,6 +7,7 @@ import pty
 import subprocess
 import sys
 from contextlib import suppress
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -85,11 +86,16 @@ def project(tmp_path: Path) -> Project:
 
 
 def test_a_worker_whose_jobs_fail_says_why_without_any_option(project):
-    """One line for the failure, with the handler's own frames below it, and nobody else's."""
+    """One line for the failure, with the handler's own frames below it; each line has its time in UTC."""
+    # As Django does, in the executor alone.
+    project.write(APP + "import os, time\nos.environ['TZ'] = 'Asia/Tokyo'\ntime.tzset()\n")
     project.add(("broken", {"n": 1}), ("fine", None))
 
     ready, own, failed, *trace, done = project.work()
 
+    for line in (ready, own, failed, done):
+        age = datetime.now(UTC) - datetime.fromisoformat(line.split()[0])
+        assert timedelta() < age < timedelta(minutes=10)
     assert "INFO worker ready: 2 tasks on " in ready
     assert f"{project.folder}/jobs.db" in ready
     assert "WARNING app.mail [job " in own

@@ -29,7 +29,7 @@ from .commands import (
     WriteLog,
 )
 from .defaults import Defaults
-from .errors import BadInput, TooLarge
+from .errors import BadInput, TooLarge, Unquoted
 from .following import FAILED_JOB
 from .glob import check_glob
 from .ids import MAX_ID, SYSIDS
@@ -75,6 +75,8 @@ def check_key(what: str, key: bytes, most_bytes: int) -> None:
     """Check a domain or a unique key: any bytes, not empty and not too long."""
     if not isinstance(key, bytes):
         raise BadInput(what, key, needed="text or bytes")
+    if not key:
+        raise BadInput(what, Unquoted("empty"), needed=f"1 to {most_bytes:,} bytes long")
     if not 1 <= len(key) <= most_bytes:
         raise TooLarge(what, key, needed=f"1 to {most_bytes:,} bytes long")
 

@@ -32,15 +32,37 @@
 Each has a `code` for programs; the text is for people. No payload ever appears in it.
 """
 
-from typing import Protocol
+from typing import Any, Protocol
 
 import msgspec
+
+# What `holdfast` does not export.
+_INTERNAL = ("QueryFailed", "AppError", "Stopped", "Filling")
 
 
 class HoldfastError(Exception):
     """The base class of all errors that Holdfast raises on purpose."""
 
+    __module__ = "holdfast"
     code = "ERROR"
+
+    def __init_subclass__(cls) -> None:
+        # Tracebacks show a class by the name that programs import and catch: of an internal class its base.
+        if cls.__module__ == __name__ and cls.__name__ not in _INTERNAL:
+            cls.__module__ = "holdfast"
+        elif cls.__module__.startswith("holdfast.") and cls.__module__ != "holdfast.indexed":
+            cls.__module__, cls.__qualname__ = cls.__mro__[1].__module__, cls.__mro__[1].__qualname__
+
+    def __reduce__(self) -> Any:
+        kind: Any = next(one for one in type(self).__mro__ if one.__name__ == one.__qualname__)
+        return _restored, (kind, self.args, self.__dict__)
+
+
+def _restored(kind: type[HoldfastError], args: tuple[Any, ...], fields: dict[str, Any]) -> HoldfastError:
+    """A pickled error in another process; its `__init__` takes more than a text."""
+    error = kind.__new__(kind, *args)
+    error.__dict__.update(fields)
+    return error
 
 
 class BadInput(HoldfastError, ValueError):

@@ -108,7 +108,9 @@ def _held(job: Job, facts: Facts) -> str:
     text = f"Its domain {name!r} holds it back"
     domain, limit = facts.domain, facts.limit
     if domain is not None and limit is not None:
-        if limit.concurrency is not None and domain.running >= limit.concurrency:
+        if limit.concurrency == 0:
+            text += ": its limit is 0 at once, so no job of it starts"
+        elif limit.concurrency is not None and domain.running >= limit.concurrency:
             text += f": {domain.running} of {limit.concurrency} run already"
         elif limit.rate is not None:
             at_ms = next_start_ms(limit, domain, now_ms=facts.now_ms)

@@ -39,6 +39,7 @@ LASTING = (Backwards, Trimmed, BadInput, Closed, SchemaMismatch, StoreCorrupt)
 class AlreadyStarted(HoldfastError):
     """A consumer starts once; make another."""
 
+    __module__ = "holdfast.indexed"
     code = "ALREADY_STARTED"
 
 

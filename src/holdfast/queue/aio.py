@@ -381,7 +381,7 @@ class AsyncQueue(BaseQueue):
     async def limit(
         self, domain: Key, *, rate: float | str | None = None, burst: int = 1, concurrency: int | None = None
     ) -> None:
-        """Set or remove the limit of a domain or pattern."""
+        """Limit a domain; see `Queue.limit`."""
         await self._ask(
             asks.limit(domain, tenant=self.tenant, rate=rate, burst=burst, concurrency=concurrency)
         )

@@ -37,6 +37,8 @@ def hidden_files() -> tuple[str, ...]:
 class Failed(Exception):
     """Raise or return it to fail the job permanently, without a retry."""
 
+    __module__ = "holdfast"
+
 
 class FailedJob(msgspec.Struct, frozen=True):
     """What the follow-up job of a FAILED job (`on_failure`) gets as its argument `failed`."""
@@ -56,6 +58,8 @@ class Retry(Exception):
     text or an exception.
     """
 
+    __module__ = "holdfast"
+
     def __init__(
         self, delay: Duration | None = None, *, counts: bool = True, reason: str | BaseException = ""
     ) -> None:
@@ -74,6 +78,8 @@ class SoftTimeout(BaseException):
     it.
     """
 
+    __module__ = "holdfast"
+
     def __init__(self, text: str = "it ran past its soft_timeout") -> None:
         super().__init__(text)
 
@@ -84,6 +90,8 @@ class Suspended(BaseException):
     It is no `Exception`, so that `except Exception` does not catch it; if it is caught nevertheless, the run
     ends with it all the same.
     """
+
+    __module__ = "holdfast"
 
     def __init__(self) -> None:
         super().__init__("the run ends here, and its job goes on later")

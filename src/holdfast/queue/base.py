@@ -26,7 +26,7 @@ from .asks import QueueRequest
 from .definition import check_function, check_not_taken, split_options
 from .encoding import add_codec, decode
 from .lease import Lease, Renewer, StopPoller
-from .options import Duration, JobOptions, TaskRef, merge, task_name, with_options
+from .options import Duration, JobOptions, TaskRef, check_by_name, merge, task_name, with_options
 from .publishing import Publisher, declared_name
 from .task import Task
 from .timers import TimerThread
@@ -190,6 +190,8 @@ class BaseQueue:
     def _call(self, task: Any, data: Any, options: JobOptions, *, complete: bool) -> c.NewJob:
         name = task if type(task) is str and task in self.tasks else task_name(task)
         known = self.tasks.get(name)
+        if options:
+            check_by_name(name, options, known.signature.names if known else ())
         if known is None:
             return asks.call(name, data, options, tenant=self.tenant)
         using = known.using(**options) if options else known

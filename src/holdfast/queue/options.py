@@ -1,6 +1,6 @@
 """The options of a job, and the record that they become."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, Protocol, TypedDict, TypeVar, cast
 
@@ -11,7 +11,7 @@ from ..core.checks import check_name, check_whole
 from ..core.commands import NewJob, OnConflict
 from ..core.creating import create
 from ..core.defaults import FOLLOWED, Defaults
-from ..core.errors import BadInput
+from ..core.errors import BadInput, Unquoted
 from ..core.job import Backoff, Body
 from ..core.units import duration_ms, moment_ms
 from .encoding import encode_data
@@ -148,6 +148,18 @@ def check_options(names: Iterable[str], *, known: Iterable[str]) -> None:
             raise BadInput("option", name, needed=needed)
 
 
+def check_by_name(task: str, names: Iterable[str], parameters: Container[str] = ()) -> None:
+    """Raise on an option of an add by name that is meant as an argument."""
+    for name in names:
+        known = JobOptions.__annotations__
+        if name in known or name in _NEEDED or name in _TAKEN_BY:
+            continue
+        needed = f'in the data, a dict: "{task}", {{"{name}": …}}'
+        if name not in parameters:
+            needed = f"{_hint(name, set(known))}one of {', '.join(sorted(known))}; an argument is {needed}"
+        raise BadInput("option", name, needed=needed)
+
+
 def _hint(name: str, valid: set[str]) -> str:
     """The option that an unknown one may mean."""
     meant = _CALLED_ELSEWHERE.get(name, "")
@@ -155,7 +167,7 @@ def _hint(name: str, valid: set[str]) -> str:
         return f"{meant}, as it is called here, or "
     from difflib import get_close_matches
 
-    return "".join(f"{near}, if you mistyped it, or " for near in get_close_matches(name, valid, 1))
+    return "".join(f"{near}, if you mistyped it, or " for near in get_close_matches(name, valid, 1, 0.65))
 
 
 def merge(base: JobOptions, more: JobOptions) -> JobOptions:
@@ -247,6 +259,12 @@ def key_bytes(what: str, value: Key) -> bytes:
     if not isinstance(value, str):
         raise BadInput(what, value, needed="text or bytes")
     return value.encode("utf-8", "surrogatepass")
+
+
+def _key(name: str, value: Key) -> bytes:
+    if not (key := key_bytes(name, value)):
+        raise BadInput(name, Unquoted("empty"), needed="at least one byte long; None means none")
+    return key
 
 
 def task_name(value: Any) -> str:
@@ -376,7 +394,7 @@ def _at_most_once(value: Any) -> dict[str, Any]:
 def _domain(value: Any) -> dict[str, Any]:
     if callable(value):
         raise BadInput("domain", value, needed="text or bytes; a function of the arguments only with a task")
-    return {"domain": key_bytes("domain", value)}
+    return {"domain": _key("domain", value)}
 
 
 _READERS: dict[str, Callable[[Any], dict[str, Any]]] = {
@@ -391,7 +409,7 @@ _READERS: dict[str, Callable[[Any], dict[str, Any]]] = {
     "timeout": lambda v: {"timeout_ms": duration_ms(v, name="timeout")},
     "retry_after": _retry_after,
     "repeat": lambda v: {"repeat": v},
-    "unique": lambda v: {"unique": key_bytes("unique", v)},
+    "unique": lambda v: {"unique": _key("unique", v)},
     "unique_for": lambda v: {"unique_for_ms": duration_ms(v, name="unique_for")},
     "on_conflict": lambda v: {"on_conflict": v},
     "domain": _domain,

@@ -24,9 +24,14 @@ _SHOWN = {"sleep": "sleep", "signal": "wait_for", "call": "call"}
 class StepFailed(Exception):
     """A step failed in an earlier run, with an exception whose class this process has not loaded."""
 
+    __module__ = "holdfast"
+
 
 class FunctionChanged(Failed):
     """A function waits for something else than it did in an earlier run; it can be put back."""
+
+    # In tracebacks.
+    __module__, __qualname__ = "holdfast", "Failed"
 
 
 class Replay:

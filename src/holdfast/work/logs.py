@@ -100,12 +100,14 @@ class TextFormatter(logging.Formatter):
     """
 
     def __init__(self, *, is_coloured: bool = False) -> None:
-        time = f"{FAINT}%(asctime)s{PLAIN}" if is_coloured else "%(asctime)s"
-        super().__init__(f"{time} %(level)s %(source)s%(message)s%(trace)s", "%H:%M:%S")
+        time = f"{FAINT}%(time)s{PLAIN}" if is_coloured else "%(time)s"
+        super().__init__(f"{time} %(level)s %(source)s%(message)s%(trace)s")
         self._colours = COLOURS if is_coloured else {}
 
     def format(self, record: logging.LogRecord) -> str:
         """The line, with the traceback below."""
+        # In UTC, as in JSON: a program may set the zone of its own process.
+        record.time = iso(int(record.created * 1000))
         record.source = _source(record)
         colour = self._colours.get(record.levelno)
         record.level = f"{colour}{record.levelname}{PLAIN}" if colour else record.levelname

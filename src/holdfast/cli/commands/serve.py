@@ -230,7 +230,7 @@ def _tls(said: dict[str, Any]) -> "Tls | None":
 
 def log_text(text: str) -> None:
     """Print a message of the server."""
-    click.echo(f"{time.strftime('%H:%M:%S')} serve {text}", err=True)
+    click.echo(f"{time.strftime('%Y-%m-%dT%H:%M:%SZ', time.gmtime())} serve {text}", err=True)
     sys.stderr.flush()
 
 

@@ -16,12 +16,15 @@ from hashlib import sha256
 from typing import Any
 from urllib.parse import quote
 
+try:
+    from starlette.requests import Request
+except ImportError:
+    raise ImportError("the dashboard needs starlette: pip install 'holdfast-queue[django]'") from None
 from django.conf import settings
 from django.contrib.auth.views import redirect_to_login
 from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse
 from django.urls import NoReverseMatch, reverse
-from starlette.requests import Request
 
 from ...core.token import Grant, Scope
 from ...queue.loop_thread import LoopThread
