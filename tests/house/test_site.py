@@ -6,6 +6,7 @@ import subprocess
 import sys
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any
 
 import pytest
@@ -73,6 +74,8 @@ def test_every_public_name_is_in_the_reference():
     pages = "".join(page.read_text("utf-8") for page in ROOT.glob("docs/reference/*.md"))
     found = {name.replace("work.worker.work", "work") for name in DIRECTIVE.findall(pages)}
 
+    for name in found:
+        resolve_name(name)  # or an error: the reference names what is not there
     assert {
         f"{module.__name__}.{name}"
         for module in (holdfast, indexed, testing)
