@@ -16,9 +16,9 @@ from holdfast.core.handler import FindHandlers, Handler, KnownHandler
 from holdfast.core.indexed import LogItem
 from holdfast.core.job import Job
 from holdfast.core.queries import GetRetention
-from holdfast.core.replies import REPLIES
 from holdfast.core.schedule import Schedule
 from holdfast.core.token import Token, grant_of, hash_of, name_in, secret_of
+from holdfast.core.verbs import REPLIES
 from holdfast.core.worker import Served, Worker
 
 OWN = Grant(tenant="own")

@@ -17,9 +17,9 @@ from holdfast.core.indexed import LogItem
 from holdfast.core.job import Code, Place, State
 from holdfast.core.limits import Limit
 from holdfast.core.queries import GetRetention, ListTasks, SearchJobs
-from holdfast.core.replies import REPLIES
 from holdfast.core.schedule import Schedule
 from holdfast.core.token import Scope, Token, hash_of
+from holdfast.core.verbs import REPLIES
 from holdfast.core.worker import Served, Worker
 from holdfast.engine.queries import QUERIES, STORE_QUERIES
 from holdfast.engine.store_connection import StoreConnection

@@ -14,7 +14,7 @@ import pytest
 
 from holdfast.core import queries as q
 from holdfast.core.bounds import HTTP_HEAD_BYTES
-from holdfast.core.replies import REPLIES
+from holdfast.core.verbs import REPLIES
 from holdfast.engine import queries
 from holdfast.queue.connect import store_maker
 from holdfast.serve.http import protocol

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 
-from holdfast.core.replies import REPLIES
+from holdfast.core.verbs import REPLIES
 from holdfast.serve.http.api import PLANS, SPECIAL
 from holdfast.serve.http.openapi import document
 

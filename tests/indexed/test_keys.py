@@ -11,7 +11,7 @@ from holdfast.core import commands as c
 from holdfast.core.errors import StoreCorrupt, TooLarge
 from holdfast.core.indexed import LogItem
 from holdfast.indexed import ConsumerGroup, Log, Progress, pipeline, set_by_hand, stage
-from holdfast.indexed.keys import job_id_of, stored_key
+from holdfast.indexed.log import job_id_of, stored_key
 from tests.indexed.tools import PATIENCE_S, Numbers
 
 # Keys that could be taken for an index, for an escaped key, or for one another; halves of characters, too.

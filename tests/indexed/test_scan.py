@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.indexed.ledger import Ledger
-from holdfast.indexed.scan import Found, Ranges, drive, drive_async, scan
+from holdfast.indexed.scan import Found, Ledger, Ranges, drive, drive_async, scan
 from holdfast.indexed.source import IndexedJob
 
 small = st.integers(0, 30)

@@ -17,7 +17,7 @@ from holdfast.core import commands as c
 from holdfast.core.errors import BadInput, Closed, StoreError, StoreFull
 from holdfast.core.job import Backoff
 from holdfast.journal.journal import Journal
-from holdfast.journal.records import decode_runs, encode_runs, runs_of
+from holdfast.journal.segment import decode_runs, encode_runs, runs_of
 
 from .opened import SOON_MS, add, data, opened, take
 

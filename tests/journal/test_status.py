@@ -7,7 +7,7 @@ import pytest
 
 import holdfast
 from holdfast.core import commands as c
-from holdfast.journal.records import Malformed, count_jobs, decode_runs, encode_runs, runs_of
+from holdfast.journal.segment import Malformed, count_jobs, decode_runs, encode_runs, runs_of
 from holdfast.store.common.clock import system_clock
 from tests.cli.conftest import shell as shell
 

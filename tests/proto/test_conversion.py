@@ -14,7 +14,7 @@ from holdfast.core import commands as c
 from holdfast.core import errors
 from holdfast.core.errors import BadInput, as_fault
 from holdfast.core.job import Job, Unreadable
-from holdfast.core.replies import REPLIES
+from holdfast.core.verbs import REPLIES
 from holdfast.proto import conversion
 from holdfast.proto.conversion import BY_FIELD, OWN, VERBS, Verb, decode_error, encode_error
 from tests.house.source import ROOT

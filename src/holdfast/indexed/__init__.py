@@ -18,15 +18,13 @@ pipeline    stages, each the next one's source
 from ..core.errors import Backwards, Trimmed
 from .aio import AsyncConsumer
 from .aio_group import AsyncConsumerGroup
-from .aio_pipeline import AsyncPipeline
 from .asks import Appended
 from .base import AlreadyStarted
 from .consumer import Consumer
-from .group import LATER, ConsumerGroup
+from .group import LATER, ConsumerGroup, Restart
 from .log import AsyncLog, Log
-from .pipeline import Pipeline, pipeline
+from .pipeline import AsyncPipeline, Pipeline, pipeline
 from .progress import AsyncProgress, Progress, consumers, set_by_hand
-from .restart import Restart
 from .source import AsyncUpTo, IndexedJob, Items, Source, UpTo
 from .stages import Stage, stage
 

@@ -7,8 +7,7 @@ from ..core.bounds import MAX_INDEX
 from ..core.checks import check_whole
 from .aio import AsyncConsumer, waited
 from .base import AlreadyStarted, log
-from .group import LATER, TRY_AGAIN_S
-from .group_base import BaseGroup
+from .group import LATER, TRY_AGAIN_S, BaseGroup
 from .progress import AsyncProgress
 from .signals import Signal, following
 from .source import IndexedJob, checked_head

@@ -18,9 +18,8 @@ from ..core.errors import (
     Trimmed,
 )
 from ..core.indexed import Seen
-from .ledger import Ledger
 from .progress import BaseProgress
-from .scan import Walk
+from .scan import Ledger, Walk
 from .signals import Signal
 from .source import IndexedJob, looker
 

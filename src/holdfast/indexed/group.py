@@ -1,24 +1,135 @@
-"""A thread pool around a consumer, with a supervisor thread that checks for jobs and writes progress.
+"""Consumer groups: what those for threads and for asyncio share, and those for threads.
 
 supervisor ─ start ─▶ ready ─▶ [ notified, or `poll` ─▶ check ]* ─▶ stop ─▶ closed
     │                          [ something finished          ─▶ write P, on_advance ]*
     └─ error ─▶ restart policy ─▶ wait ─▶ a new consumer, from the progress as stored
+
+A thread pool around a consumer, with a supervisor thread that checks for jobs and writes progress. `Restart`
+says when a group that failed starts again.
 """
 
 import queue
 import threading
-from typing import Any, TypeVar
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar
 
 from ..core.bounds import MAX_INDEX
 from ..core.checks import check_whole
-from .base import AlreadyStarted, log
+from ..core.errors import BadInput
+from ..core.units import duration_ms
+from ..queue.options import Duration
+from .base import AlreadyStarted, BaseConsumer, OnAdvance, P, S, T, log
 from .consumer import Consumer
-from .group_base import BaseGroup
 from .progress import Progress
-from .signals import Signal, following
+from .signals import Milestones, Signal, following
 from .source import IndexedJob, Source, checked_head
 
-T = TypeVar("T")
+
+class Restart:
+    """Start again after an error, first after `delay`, then after twice that, up to `most`.
+
+    At most `times` in a row without progress. `when` says of an error whether to; what is no `Exception` (an
+    interrupt, an exit) never is.
+    """
+
+    def __init__(
+        self,
+        times: int | None = None,
+        *,
+        delay: Duration = 1,
+        most: Duration = 60,
+        when: Callable[[Exception], bool] | None = None,
+    ) -> None:
+        if times is not None:
+            check_whole("times", times, 1, 1_000_000)
+        if when is not None and not callable(when):
+            raise BadInput("when", type(when).__name__, needed="a function of an error")
+        self._times, self._when = times, when
+        self._first_s = duration_ms(delay, name="delay") / 1000
+        self._most_s = duration_ms(most, name="most") / 1000
+
+    def delay_s(self, error: BaseException, failures: int) -> float | None:
+        """How long to wait after this many failures in a row; None: do not restart."""
+        if not isinstance(error, Exception) or (self._when is not None and not self._when(error)):
+            return None
+        if self._times is not None and failures > self._times:
+            return None
+        # Far fewer doublings than this are longer than any life.
+        return float(min(self._first_s * 2 ** min(failures - 1, 50), self._most_s))
+
+
+C = TypeVar("C", bound=BaseConsumer[Any, Any, Any])
+
+
+class BaseGroup(Generic[T, S, P, C]):
+    """A consumer that looks for work by itself, and that is made again after an error."""
+
+    def __init__(
+        self,
+        source: S,
+        progress: P,
+        run: Callable[[IndexedJob[T]], Any],
+        *,
+        max_processing: int = 1,
+        max_ahead: int = 0,
+        on_advance: OnAdvance | None = None,
+        restart: Restart | None = None,
+        poll: Duration = 1,
+    ) -> None:
+        self.source, self.progress = source, progress
+        self.restarts = 0
+        self._restart = restart
+        self._poll_s = duration_ms(poll, name="poll", least_ms=1) / 1000
+        self._ready, self._closed = Signal(), Signal()
+        self._options: dict[str, Any] = {
+            "max_processing": max_processing,
+            "max_ahead": max_ahead,
+            "on_advance": self._advanced,
+        }
+        self._run, self._on_advance = run, on_advance
+        self._milestones = Milestones(progress.name)
+        self._prepare()
+        self._consumer = self._made()
+
+    def _prepare(self) -> None:
+        """Make the events and locks, of threads or of asyncio."""
+        raise NotImplementedError
+
+    def _made(self) -> C:
+        """A new consumer, from the progress as stored."""
+        raise NotImplementedError
+
+    def _advanced(self, old: int, new: int) -> Any:
+        """Called after P was written."""
+        raise NotImplementedError
+
+    @property
+    def processed(self) -> int:
+        """P, as written; see `Consumer.processed`."""
+        return self._consumer.processed
+
+    @property
+    def size(self) -> int:
+        """How many indexes above P were started."""
+        return self._consumer.size
+
+    @property
+    def error(self) -> BaseException | None:
+        """The error that ended the group, or its last consumer before a restart."""
+        return self._consumer.error
+
+    @property
+    def trouble(self) -> Exception | None:
+        """The error of the last check, which is retried."""
+        return self._consumer.trouble
+
+    def ready(self) -> Signal:
+        """A signal that completes when the group has started; to wait for, or to await."""
+        return self._ready
+
+    def closed(self) -> Signal:
+        """A signal that completes when the group has stopped, with the error that ended it, if any."""
+        return self._closed
 
 
 class _Later:

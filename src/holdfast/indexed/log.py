@@ -1,12 +1,25 @@
-"""A durable append-only log: producers append items, consumers read them by index."""
+"""A durable append-only log: producers append items, consumers read them by index.
+
+How keys of items are stored, and which ids the items' jobs have:
+
+    appended          stored key                id of the job
+    without a key     none                      #7        # and its index
+    key="order-7"     UTF-8                     order-7   the key
+    key="#7"          UTF-8                     ##7       a # in front where the key begins with one
+    key=b"a"          0xFF and the bytes        #x61      #x and the bytes in hexadecimal
+
+Both are injective. UTF-8 never contains 0xFF, so no text key is stored as a bytes key is. An id that begins
+with `##` is that of a text key, with `#x` that of a bytes key, with `#` and a digit that of an index; any
+other is the text key itself.
+"""
 
 from collections.abc import Callable, Iterable, Sequence
 from threading import Lock
 from typing import Any, Generic, TypeVar
 
-from ..core.bounds import KEEP_KEYS, LOG_PAGE_BYTES, LOG_PAGE_ITEMS, MAX_INDEX
-from ..core.checks import check_name, check_whole
-from ..core.errors import BadInput, NotFound, Trimmed
+from ..core.bounds import KEEP_KEYS, LOG_PAGE_BYTES, LOG_PAGE_ITEMS, MAX_INDEX, UNIQUE_KEY_BYTES
+from ..core.checks import check_key, check_name, check_whole
+from ..core.errors import BadInput, NotFound, StoreCorrupt, Trimmed
 from ..core.indexed import LogItem
 from ..core.job import size_of
 from ..core.queries import LogPage, LogRow
@@ -14,12 +27,36 @@ from ..queue.addresses import addresses, bare_url
 from ..queue.aio import AsyncQueue
 from ..queue.asks import QueueRequest
 from ..queue.connect import store_file
-from ..queue.options import Key
+from ..queue.options import Key, key_bytes
 from ..queue.queue import Queue
 from . import asks
 from .asks import Appended
-from .keys import job_id_of, stored_key
 from .source import AsyncUpTo, IndexedJob, Items, UpTo
+
+_BYTES_MARK = b"\xff"
+
+
+def stored_key(key: Key) -> bytes:
+    """A key as the log keeps it."""
+    raw = key_bytes("key", key)
+    check_key("key", raw, UNIQUE_KEY_BYTES)
+    return _BYTES_MARK + raw if isinstance(key, bytes) else raw
+
+
+def job_id_of(index: int, stored: bytes | None) -> str:
+    """The id of the job that the item at an index is, by its stored key."""
+    if stored is None:
+        return f"#{index}"
+    if stored.startswith(_BYTES_MARK):
+        return f"#x{stored.removeprefix(_BYTES_MARK).hex()}"
+    try:
+        text = stored.decode("utf-8", "surrogatepass")
+    except UnicodeDecodeError:
+        raise StoreCorrupt(
+            f"the key of the log's item at {index:,} is neither text nor marked bytes"
+        ) from None
+    return f"#{text}" if text.startswith("#") else text
+
 
 T = TypeVar("T")
 

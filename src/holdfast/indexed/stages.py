@@ -18,8 +18,8 @@ from ..queue.encoding import as_json_type
 from ..queue.options import JobOptions
 from ..queue.task import Task
 from .base import OnAdvance
+from .group import Restart
 from .log import BaseLog
-from .restart import Restart
 from .source import IndexedJob, Items
 
 # After how many indexes of its reader the log between two stages is trimmed.

@@ -38,8 +38,7 @@ from ..store.common.interrupts import may_be_interrupted
 from .folder import JournalFolder, JournalPlace, fault_of, write_at
 from .ids import JournalIds
 from .reader import JournalReader, Line
-from .records import encode_runs, runs_of
-from .segment import Headless, Segment, frame
+from .segment import Headless, Segment, encode_runs, frame, runs_of
 from .status import Backlog, backlog_name
 
 log = logging.getLogger("holdfast")

@@ -22,8 +22,7 @@ from ..core.errors import BadInput, StoreError
 from ..core.job import Body
 from ..store.common.clock import monotonic_s
 from .folder import POSITION, JournalFolder, JournalPlace
-from .records import Malformed, decode_runs
-from .segment import Damaged, Headless, Incomplete, Segment
+from .segment import Damaged, Headless, Incomplete, Malformed, Segment, decode_runs
 
 log = logging.getLogger("holdfast")
 

@@ -22,8 +22,7 @@ from ..core.slots import shard_of
 from ..store.common.clock import system_clock
 from .folder import JournalFolder, JournalPlace
 from .reader import JournalReader
-from .records import Malformed, count_jobs, decode_runs
-from .segment import Damaged, Headless, Incomplete, Segment
+from .segment import Damaged, Headless, Incomplete, Malformed, Segment, count_jobs, decode_runs
 
 
 class JournalStatus(Record, frozen=True, kw_only=True):

@@ -36,7 +36,7 @@ from ..core import commands as c
 from ..core import job as jobs
 from ..core.errors import BadInput, Fault, HoldfastError, error_of
 from ..core.queries import FindToken, Query
-from ..core.replies import REPLIES
+from ..core.verbs import REPLIES
 
 # Not the pool of the process: that may have stubs which the application has generated from the same file.
 POOL = descriptor_pool.DescriptorPool()

@@ -32,7 +32,7 @@ from ..core import commands as c
 from ..core.defaults import Defaults
 from ..core.errors import BadInput, Fault, as_fault, error_of
 from ..core.job import Job
-from ..core.replies import REPLIES, AnyCommand
+from ..core.verbs import REPLIES, AnyCommand
 from ..core.worker import Blocker
 from .files import Stamp
 from .logs import LogOptions

@@ -32,7 +32,7 @@ from ...core.ids import IdRange
 from ...core.job import Job
 from ...core.notes import StepResult
 from ...core.queries import JobPage, SearchJobs
-from ...core.replies import REPLIES
+from ...core.verbs import REPLIES
 from .values import (
     Base64,
     BodyForm,

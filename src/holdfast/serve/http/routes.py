@@ -11,9 +11,8 @@ from ...core import commands as c
 from ...core import handler as h
 from ...core import queries as q
 from ...core.limits import Limit
-from ...core.replies import REPLIES
 from ...core.schedule import HISTORY, Schedule
-from ...core.verbs import VERBS, Asked, VerbRow, in_path
+from ...core.verbs import REPLIES, VERBS, Asked, VerbRow, in_path
 from .forms import Part, define, fields_of, form_of
 from .values import Whole
 

@@ -21,7 +21,7 @@ from msgspec.structs import replace
 
 from ...core.job import Body, Job, Place, State, Unreadable, plain_lease_ms, size_of
 from ...core.kinds import Names
-from ..common.form import COLD, rest_parts
+from ..common.records import COLD, rest_parts
 from ..contract import UNCHANGED, Changes, CountKey, NewJobs, RowKey, TallyKey
 from .statements import (
     LAYOUT,

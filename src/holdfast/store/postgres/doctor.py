@@ -10,8 +10,7 @@ from ...core.damage import salvage
 from ...core.job import Place, State
 from ...core.units import counted
 from ..common.clock import MEGABYTE, clock_complaints
-from ..common.form import encode, rest_of
-from ..common.repair import is_job
+from ..common.records import encode, is_job, rest_of
 from .connection import PostgresConnection
 from .open import layout_of
 from .statements import LAYOUT

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ...core.layout import oldest_writer
-from ..common.form import load_statements
+from ..common.records import load_statements
 from .locks import lock_number
 
 # The columns that `as_jobs` needs: those that a claim changes, and `rest`.

@@ -23,7 +23,7 @@ from ...core.bounds import DEFAULT_RETENTION_MS, MINUTE_MS
 from ...core.damage import UNREADABLE
 from ...core.errors import Conflict, Contended
 from ..common.outage import RETRIED_IF_OPENED, Outages, RetryPeriod, Unreachable, unsettled
-from ..common.repair import beyond_repair
+from ..common.records import beyond_repair
 from ..contract import TRIES, Changes
 from .changes import Parameters, parameters_of, put_counts
 from .errors import Pooled, translate, translated

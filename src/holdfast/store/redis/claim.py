@@ -17,8 +17,7 @@ from ..contract import ClaimQuery
 from .connection import CLAIM, GIVE_BACK, Command, RedisServer
 from .keys import Keys, Pair, member, pair_of, read_jobs
 from .reads import ALL, FEW_PAIRS
-from .rows import KnownVersion, VersionChanged
-from .seen import ReadSet, Written
+from .rows import KnownVersion, ReadSet, VersionChanged, Written
 
 # Up to how many pairs with READY jobs are read and filtered.
 MANY_PAIRS = 4_096

@@ -29,7 +29,7 @@ from .keys import (
     record_of,
     write_body,
 )
-from .seen import ReadSet, Written
+from .rows import ReadSet, Written
 
 # The start of a record; the rest is the same for all jobs of a group, except for the size.
 _ID_0 = b'{"id":0'

@@ -1,17 +1,55 @@
 """The reads of rows, counts and the notice in a Redis store, and its round trips.
 
 Reads show the rows that the batch itself has written.
+
+`ReadSet` and `Written` have what a batch has read and written so far, before its commit.
 """
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ...core.errors import Conflict
+from ...core.job import Body, Job
 from ...core.kinds import DOMAIN, Names
-from ..contract import UNCHANGED, CountKey, Row, TallyKey, added, merged_counts, page_of_counts
+from ..contract import UNCHANGED, CountKey, Row, RowKey, TallyKey, added, merged_counts, page_of_counts
 from .connection import PAGE, Command, RedisServer
 from .keys import STAMP_BYTES, Keys, count_key, is_tally, tally_key, written_at
-from .seen import ReadSet, Written
+
+
+class ReadSet:
+    """What was read from the server; None for missing values. The commit checks that nothing has changed."""
+
+    def __init__(self) -> None:
+        # Jobs, and the stamps of those that exist.
+        self.jobs: dict[int, Job | None] = {}
+        self.stamps: dict[int, bytes] = {}
+        self.archive: dict[int, Job | None] = {}
+        self.archive_stamps: dict[int, bytes] = {}
+        # Rows with their stamps.
+        self.rows: dict[RowKey, bytes | None] = {}
+        # Tables that were read whole: the stamp of their last change, and their rows.
+        self.tables: dict[str, tuple[bytes | None, dict[str, bytes]]] = {}
+        # The number of live jobs of domains whose rows were read, by the key of the row.
+        self.domain_sizes: dict[str, int] = {}
+        # The data of the jobs, as it is in their values. It may change before the commit.
+        self.data: dict[int, bytes] = {}
+
+
+class Written:
+    """What was written; None for deleted values. Reads use it before `ReadSet`."""
+
+    def __init__(self) -> None:
+        self.jobs: dict[int, Job | None] = {}
+        self.archive: dict[int, Job | None] = {}
+        # Ids of added jobs that were not looked up: the commit checks that they do not exist.
+        self.added: set[int] = set()
+        self.data: dict[int, Body | None] = {}
+        self.results: dict[int, Body | None] = {}
+        self.counts: Mapping[CountKey, int] = {}
+        self.tallies: Mapping[TallyKey, int] = {}
+        self.rows: dict[RowKey, bytes | None] = {}
+        self.dues: dict[RowKey, int] = {}
+        self.notice: bytes | None = UNCHANGED
 
 
 class KnownVersion(NamedTuple):

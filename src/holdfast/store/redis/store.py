@@ -31,7 +31,7 @@ from ...core.layout import Layout, unreadable_newer
 from ..common.clock import Clock, Time, monotonic_s
 from ..common.lending import lend_nothing
 from ..common.outage import RETRIED_IF_OPENED, Outages, RetryPeriod, Unreachable, unsettled
-from ..common.repair import beyond_repair
+from ..common.records import beyond_repair
 from ..contract import (
     TRIES,
     UNCHANGED,

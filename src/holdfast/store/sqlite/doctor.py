@@ -14,7 +14,7 @@ import msgspec
 from ...core.damage import salvage
 from ...core.job import Place, State
 from ...core.units import counted
-from ..common.repair import is_job
+from ..common.records import is_job
 from .connection import SqliteConnection
 from .errors import not_writable
 from .notify import SqliteNotifier

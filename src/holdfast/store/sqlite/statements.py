@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 from ...core.layout import oldest_writer
-from ..common.form import COMMENT, load_statements
+from ..common.records import COMMENT, load_statements
 from .connection import SqliteConnection, Values
 
 # Rows per statement; with more nothing gets faster.

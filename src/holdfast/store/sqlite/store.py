@@ -26,7 +26,7 @@ from ...core.errors import BadInput, Conflict, Contended, HoldfastError, Unquote
 from ...core.job import MISSING, plain_lease_ms
 from ...core.layout import unreadable_newer
 from ..common.clock import Clock, SystemClock, monotonic_s, system_clock
-from ..common.repair import call_with_repair
+from ..common.records import call_with_repair
 from ..contract import (
     ENDS,
     NO_WAKE,

@@ -17,7 +17,7 @@ from ...core.job import Body, Job, Place, State, size_of
 from ...core.jump import Jump
 from ...core.kinds import Names
 from ...core.layout import keep_rows, keep_unknown, unmovable
-from ..common.form import COLD
+from ..common.records import COLD
 from ..contract import UNCHANGED, Changes, ClaimQuery, CountKey, Moments, NewJobs, RowKey, TallyKey
 from .claim import Pair, find_ready
 from .connection import SqliteConnection

@@ -16,10 +16,9 @@ from ...core.handler import Handler, RunnerOptions
 from ...queue.timers import TimerThread
 from ...store.common.clock import monotonic_s
 from ..thread_pool import DaemonThreadPool
-from .child import MEASURE_S, Allowance, ChildProcess
+from .child import MEASURE_S, Allowance, ChildProcess, JobOutput
 from .dialects import Dialect, Reply
 from .isolation import MB, LaunchPlan
-from .output import JobOutput
 from .records import BAD_HANDLER, ERROR, Charge, ContextFailed, HandlerJob, RunResult
 
 # What starting and preparing a context may take besides the limits of a job.
