@@ -15,7 +15,7 @@ def test_it_is_created_once(queue, make_queue):
     """The first start counts; later ones are ignored, in other processes too."""
     assert Progress(queue, "c", start=7).initialize() == 7
     assert Progress(queue, "c", start=9).initialize() == 7
-    assert Progress(make_queue(), "c").initialize(3) == 7
+    assert Progress(make_queue(), "c").initialize() == 7
 
 
 def test_many_at_once_create_it_once(queue):
@@ -208,4 +208,4 @@ def test_a_log_that_was_trimmed_is_no_place_to_begin(queue):
         Progress(queue, "new").initialize(log="l")
     with pytest.raises(BadInput, match="6 or more"):
         set_by_hand(queue, "r", 5)
-    assert Progress(queue, "new").initialize(6, log="l") == 6
+    assert Progress(queue, "new", start=6).initialize(log="l") == 6

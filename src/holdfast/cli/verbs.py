@@ -99,9 +99,9 @@ class _TaskOptionCommand(click.Command):
         return rest
 
 
-def names_of(verbs: Iterable[VerbRow] = VERBS) -> list[str]:
+def names_of() -> list[str]:
     """The first words of all commands of the table."""
-    return list(dict.fromkeys(verb.command.split()[0] for verb in verbs if verb.command))
+    return list(dict.fromkeys(verb.command.split()[0] for verb in VERBS if verb.command))
 
 
 def build(name: str, verbs: Iterable[VerbRow] = VERBS) -> click.Command | None:

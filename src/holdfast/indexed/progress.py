@@ -26,8 +26,8 @@ class BaseProgress:
         self._resets = mark.resets
         return mark.processed
 
-    def _start_ask(self, start: int | None, log: str) -> QueueRequest[Mark]:
-        return asks.start(self.queue.tenant, self.name, self.start if start is None else start, log)
+    def _start_ask(self, log: str) -> QueueRequest[Mark]:
+        return asks.start(self.queue.tenant, self.name, self.start, log)
 
     def _check_ask(self, at: int) -> QueueRequest[None]:
         def check(mark: Mark) -> None:
@@ -47,9 +47,9 @@ class Progress(BaseProgress):
     def __init__(self, queue: Queue, name: str, start: int = 0) -> None:
         super().__init__(queue, name, start)
 
-    def initialize(self, start: int | None = None, *, log: str = "") -> int:
+    def initialize(self, *, log: str = "") -> int:
         """Where to go on: what is stored, or `start`, which is stored if nothing was."""
-        return self._begun(self.queue._ask(self._start_ask(start, log)))
+        return self._begun(self.queue._ask(self._start_ask(log)))
 
     def processed(self) -> int:
         """The stored progress; `NotFound` before the first `initialize` by any process."""
@@ -75,9 +75,9 @@ class AsyncProgress(BaseProgress):
     def __init__(self, queue: AsyncQueue, name: str, start: int = 0) -> None:
         super().__init__(queue, name, start)
 
-    async def initialize(self, start: int | None = None, *, log: str = "") -> int:
+    async def initialize(self, *, log: str = "") -> int:
         """Where to go on."""
-        return self._begun(await self.queue._ask(self._start_ask(start, log)))
+        return self._begun(await self.queue._ask(self._start_ask(log)))
 
     async def processed(self) -> int:
         """What is stored now."""

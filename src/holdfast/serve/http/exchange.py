@@ -255,9 +255,9 @@ def read(kind: Any, value: Any) -> Any:
         raise bad_json(error) from None
 
 
-def respond(value: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
+def respond(value: Any, status: int = 200) -> Response:
     """A response in JSON."""
-    return Response(_encode(value), status, headers, JSON)
+    return Response(_encode(value), status, media_type=JSON)
 
 
 Endpoint = Callable[[Exchange, Request, Grant], Awaitable[Response]]

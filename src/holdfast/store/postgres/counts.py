@@ -1,14 +1,12 @@
 """The counts of the PostgreSQL store: batches append differences, and now and then a process sums them up."""
 
 import random
-from typing import Any
 
 import psycopg
 
 from ...core.bounds import MINUTE_MS
 from ...core.errors import Conflict, HoldfastError
 from ..common.clock import Clock
-from .connection import OwnConnection
 from .pool import Pool
 
 # After how many appended differences a process sums them up.
@@ -31,15 +29,11 @@ class Folding:
         try:
             before_ms = clock() - MARKS_KEPT_MS
             with self._pool.connection() as connection:
-                self._run(connection, "fold_counts", (before_ms,))
+                if not connection.prepares:
+                    connection.execute(self._begin + self._pool.settings)
+                connection.rows(self._sql["fold_counts"], (before_ms,))
+                if not connection.prepares:
+                    connection.execute("COMMIT")
         except (psycopg.Error, HoldfastError, Conflict):
             # The next call does it.
             pass
-
-    def _run(self, connection: OwnConnection, name: str, values: tuple[Any, ...]) -> None:
-        """Run a statement as its own transaction."""
-        if not connection.prepares:
-            connection.execute(self._begin + self._pool.settings)
-        connection.rows(self._sql[name], values)
-        if not connection.prepares:
-            connection.execute("COMMIT")

@@ -126,10 +126,6 @@ class SqliteTxn(SqliteReads):
         self.changed += changed
         return changed
 
-    def _put_one(self, name: str, row: tuple[Any, ...]) -> None:
-        self.connection.execute(sized(name, 1, len(row)), row)
-        self.changed += 1
-
     def _add(self, groups: Sequence[NewJobs]) -> None:
         """Insert jobs and their data. SQLite itself refuses the id of a live job."""
         alone: list[tuple[Job, Body]] = []
@@ -232,7 +228,8 @@ class SqliteTxn(SqliteReads):
         if tallies:
             rows += [(*key, tallies[key]) for key in tallies]
         if len(rows) == 1:
-            self._put_one("count", rows[0])
+            self.connection.execute(sized("count", 1, len(rows[0])), rows[0])
+            self.changed += 1
         elif rows:
             self._put("count", rows)
 
