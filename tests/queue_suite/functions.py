@@ -241,3 +241,35 @@ def test_suspended_functions_are_counted_by_what_they_wait_for(queue: Queue, clo
 
     assert suspended() == {}
     assert complaints(queue) == []
+
+
+def test_a_claim_brings_the_steps_of_its_job(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Unless they are many; then its run asks for them."""
+
+    @queue.task
+    def short(ctx: Context) -> int:
+        return ctx.step("one", lambda: 1) + ctx.wait_for("go", type=int)
+
+    # The one is claimed by the store alone, the other by the rules.
+    queue.limit("limited", concurrency=1)
+    jobs = [short.add(), short.using(domain="limited").add()]
+    run_all(queue)
+    for job in jobs:
+        queue.signal(job, "go", 1)
+    for most in (2, 1):
+        monkeypatch.setattr("holdfast.core.bounds.CLAIMED_STEPS", most)
+        claimed = ask(queue, c.Claim(limit=1, lease_ms=60_000)) + ask(
+            queue, c.Claim(limit=1, lease_ms=60_000)
+        )
+        assert [len(one.steps) for one in claimed] == [2 if most == 2 else 0] * 2
+        assert all(list(one.steps) in ([], queue.timeline(one.job.id)) for one in claimed)
+        for one in claimed:
+            ask(queue, c.Release(hold=c.hold_of(one.job)))
+    running = take(queue)
+    monkeypatch.undo()
+    running.run()
+    # Whoever would ask for steps now fails.
+    monkeypatch.setattr("holdfast.queue.durable.q.GetSteps", None)
+    run_all(queue)
+
+    assert [job.result() for job in jobs] == [2, 2]

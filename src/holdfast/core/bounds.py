@@ -50,6 +50,8 @@ DEFAULT_RETENTION_MS = DAY_MS
 # One claim returns at most this much; a larger body is returned alone.
 CLAIM_JOBS = 1_000
 CLAIM_BYTES = 32 * 1024 * 1024
+# It brings the steps of jobs that have at most 100: up to 10,000 in all, and up to 1 MB.
+CLAIMED_STEPS, CLAIM_STEPS, CLAIM_STEPS_BYTES = 100, 10_000, 1024 * 1024
 # At most this many jobs whose leases expired share an executor: any of them may have killed the worker that
 # had claimed them.
 SUSPECT_CROWD = 16

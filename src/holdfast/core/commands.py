@@ -12,8 +12,9 @@ from msgspec.structs import replace
 
 from .defaults import Defaults
 from .indexed import LogItem, Seen
-from .job import DEFAULT_BACKOFF, STORED_ATTEMPTS, STORED_LOSSES, Backoff, Body, Code, Job, Record
+from .job import DEFAULT_BACKOFF, STORED_ATTEMPTS, STORED_LOSSES, Backoff, Body, Code, Job, Record, StepKind
 from .limits import Limit
+from .notes import StepResult
 from .schedule import Schedule
 from .token import Token
 from .worker import Worker
@@ -154,9 +155,6 @@ class Claim(Command, frozen=True, kw_only=True):
     # Whether the jobs start now. A worker that prefetches reports the start later, with `Extend` and
     # `Answer`.
     start: bool = True
-
-
-StepKind = Literal["step", "error", "version", "sleep", "signal", "call", "undo"]
 
 
 class NewStep(Record, frozen=True, kw_only=True):
@@ -520,11 +518,15 @@ class RevokeToken(Command, frozen=True, kw_only=True):
 
 
 class Claimed(Record, frozen=True, kw_only=True):
-    """A claimed job: the record and its data. `last_run` is the time of its claim before this one, or 0."""
+    """A claimed job: the record and its data. `last_run` is the time of its claim before this one, or 0.
+
+    `steps` are all that it has done, or none: then `GetSteps` has them.
+    """
 
     job: Job
     data: Body
     last_run: int = 0
+    steps: tuple[StepResult, ...] = ()
 
 
 class Ended(Record, frozen=True, kw_only=True):

@@ -221,6 +221,7 @@ class Children(Record, frozen=True, kw_only=True):
 
 
 WaitKind = Literal["sleep", "signal", "call"]
+StepKind = Literal["step", "error", "version", "sleep", "signal", "call", "undo"]
 
 
 class Wait(Record, frozen=True, kw_only=True):

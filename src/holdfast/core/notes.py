@@ -8,9 +8,8 @@ from collections.abc import Iterable
 from msgspec.structs import replace
 
 from . import bounds
-from .commands import StepKind
 from .errors import TooLarge
-from .job import Job, Mailbox, Record
+from .job import Job, Mailbox, Record, StepKind
 
 CUT_MARK = "…"
 # How the names of steps begin that undo others.

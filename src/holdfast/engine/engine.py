@@ -219,8 +219,20 @@ class Engine(AnyEngine):
             self._run_batch(plain.releases(done.replies[0]), Done())
             done.reset()
             return False
+        if any([one.job.steps for one in done.replies[0]]):  # noqa: C419 - a call for each less
+            done.replies = [self._with_steps(done.replies[0])]
         done.now_ms = now_ms
         return True
+
+    def _with_steps(self, claimed: list[c.Claimed]) -> list[c.Claimed]:
+        """Claimed jobs with their steps, which do not change under the claim."""
+        from .batch.notes import with_steps
+
+        try:
+            return self.store.read(lambda txn: with_steps(txn.rows, claimed))
+        except StoreError:
+            # They are claimed, and their runs can ask for them.
+            return claimed
 
     def _run_batch(self, commands: Sequence[c.Command], done: Done) -> None:
         """Run commands as one transaction that reads what they need."""

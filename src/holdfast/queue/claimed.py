@@ -11,7 +11,7 @@ from ..core import commands as c
 from ..core.checks import check_command
 from ..core.errors import BadInput, LeaseLost, Refused
 from ..core.job import VERB_OF, Body, Code, Job, trace_id_of
-from ..core.notes import lines_of
+from ..core.notes import StepResult, lines_of
 from ..core.units import duration_ms
 from ..engine import joblog
 from ..store.common.clock import monotonic_s
@@ -51,7 +51,7 @@ class Holding:
     span: tracing.RunSpan | None = None
 
     def __init__(self, queue: Any, claimed: c.Claimed, lease_ms: int, *, renew: bool) -> None:
-        self._queue, self._body = queue, claimed.data
+        self._queue, self._body, self._steps = queue, claimed.data, claimed.steps
         self._lease = Lease(claimed.job, lease_ms)
         if renew:
             queue.session.renewer.watch(self._lease)
@@ -80,6 +80,11 @@ class Holding:
     def body(self) -> Body:
         """The encoded data: JSON text, or bytes."""
         return self._body
+
+    def take_steps(self) -> list[StepResult]:
+        """The steps that came with the claim, the first time: later there may be others."""
+        found, self._steps = list(self._steps), ()
+        return found
 
     @property
     def claim(self) -> int:

@@ -19,7 +19,7 @@ from ..core.bounds import STEPS_KEPT
 from ..core.checks import check_command
 from ..core.commands import NewJob, Suspension
 from ..core.errors import BadInput, ChildFailed, NotFound, Timeout
-from ..core.job import Body, Job, State, Unreadable
+from ..core.job import Body, Job, State, StepKind, Unreadable
 from ..core.notes import StepResult
 from ..core.units import duration_ms, moment_ms
 from ..store.common.clock import monotonic_s
@@ -71,8 +71,9 @@ def replay(run: Function) -> Flow[Replay]:
     if job.end_of_run is not None:
         raise Suspended
     if run._replay is None:
-        found: list[StepResult] = []
-        asked: q.GetSteps | None = q.GetSteps(job_id=job.id) if job.record.steps else None
+        found, asked = job.take_steps(), None
+        if len(found) != job.record.steps:
+            found, asked = [], q.GetSteps(job_id=job.id)
         while asked is not None:
             page = yield QueueRequest(asked, same)
             found, asked = [*found, *page], asked.next_page(page)
@@ -105,7 +106,7 @@ def keep_step(run: Function, name: str, value: Any, took_ms: int) -> Flow[str]:
 
 
 def _record(
-    run: Function, name: str, text: str, *, kind: c.StepKind = "step", took_ms: int = 0, number: int = 0
+    run: Function, name: str, text: str, *, kind: StepKind = "step", took_ms: int = 0, number: int = 0
 ) -> Flow[None]:
     run._job._check_open("keep a step of")
     assert run._replay is not None

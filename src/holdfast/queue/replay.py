@@ -13,8 +13,8 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from ..core.commands import NewStep, StepKind
-from ..core.job import Job, WaitKind
+from ..core.commands import NewStep
+from ..core.job import Job, StepKind, WaitKind
 from ..core.notes import StepResult
 from .answers import Failed, storable
 

@@ -1,12 +1,12 @@
 """Steps, signals and logs of jobs: rows that are deleted with the job, or when it needs them no more."""
 
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
 import msgspec
 from msgspec.structs import replace
 
 from ...core import bounds, notes
-from ...core.commands import NewStep
+from ...core.commands import Claimed, NewStep
 from ...core.errors import NotFound
 from ...core.job import Job
 from ...core.kinds import JOB_LOG, SIGNALS, STEPS, name_of
@@ -131,6 +131,22 @@ def steps(rows: ReadsRows, job: Job, *, after: int, limit: int) -> list[StepResu
     names = {step_name(job, number): number for number in range(after + 1, min(job.steps, after + limit) + 1)}
     found = rows(STEPS, list(names)) if names else {}
     return [replace(_read_step(found[name]), number=names[name]) for name in names if name in found]
+
+
+def with_steps(rows: ReadsRows, claimed: Sequence[Claimed]) -> list[Claimed]:
+    """Claimed jobs with the steps of those that have few, so that their runs need not ask for them."""
+    names: dict[int, list[str]] = {}
+    count = size = 0
+    for job in [one.job for one in claimed if 0 < one.job.steps <= bounds.CLAIMED_STEPS]:
+        count, size = count + job.steps, size + job.step_bytes
+        if count <= bounds.CLAIM_STEPS and size <= bounds.CLAIM_STEPS_BYTES:
+            names[job.id] = [step_name(job, number) for number in range(1, job.steps + 1)]
+    found = rows(STEPS, [name for some in names.values() for name in some]) if names else {}
+
+    def steps_of(job: Job) -> tuple[StepResult, ...]:
+        return tuple(steps(lambda *_: found, job, after=0, limit=job.steps))
+
+    return [replace(one, steps=steps_of(one.job)) if one.job.id in names else one for one in claimed]
 
 
 def log(txn: ReadTxn, job: Job) -> JobLog:

@@ -16,6 +16,7 @@ from ...core.job import ANY_LEASE_MS, Job, Place, damaged_bodies, plain_lease_ms
 from ...core.limits import DomainKey
 from ...core.queries import ListWaiting
 from ...store.contract import ClaimQuery, Pick, leased_all, picks_left
+from ..batch import notes
 from ..batch.batch import Batch
 from ..queries import list_waiting
 
@@ -43,11 +44,12 @@ def claim(batch: Batch, command: c.Claim) -> list[c.Claimed]:
         if len(damaged) < len(started) or not damaged:
             # Read again: a child of a started parent may have expired meanwhile.
             jobs = [batch.jobs[job.id] for job in started if job not in damaged]
-            return [
+            found = [
                 c.Claimed(job=job, data=bodies[job.id], last_run=last_runs[job.id])
                 for job in jobs
                 if job is not None
             ]
+            return notes.with_steps(batch.rows_of, found)
         batch.flush()
 
 
