@@ -55,6 +55,8 @@ class RemoteEngine:
         self.client = RemoteConnection(ServerAddress("127.0.0.1", self.served.port))
         # The memory store makes its ids itself: for these to be the same, so must the server.
         self.client._link._may_be_sent = lambda ask: True  # type: ignore[method-assign]
+        # And it has one transaction for all commands of a message, which gives a job one version.
+        connection._submitter._waiter._claims_apart = False  # type: ignore[union-attr]
         self._done: list[Done] = []
         engine = engine_of(connection)
         reuse_ids(engine)
@@ -80,7 +82,10 @@ class RemoteEngine:
         """End the session, the server and its threads; the store stays open."""
         self.client.close()
         self.served.close()
-        self.connection._submitter._waiter.close()  # type: ignore[union-attr]
+        committer: Any = self.connection._submitter
+        committer._waiter.close()
+        if committer._answers is not None:
+            committer._answers.close()
 
 
 class LocalProcess(Process):
