@@ -31,7 +31,7 @@ from ...core.units import counted, duration_ms
 from ...queue.handlers import HandlerOptions, new_handler
 from . import audit, parts
 from .layout import HEADERS, form
-from .markup import Markup, el, join
+from .markup import Markup, el, hidden, join
 from .pages import handlers as pages
 from .pages import job as job_pages
 from .pages import limits as limit_pages
@@ -273,24 +273,6 @@ def whole_number(view: View, name: str) -> int | None:
     return int(text)
 
 
-ACTIONS: dict[str, Act] = {
-    **{f"/jobs/{{job_id}}/{verb}": act_on_job(verb) for verb in JOB_COMMANDS},
-    "/jobs/{job_id}/edit": edit_job,
-    "/jobs/{job_id}/signal": send_signal,
-    "/tasks/pause": pause_task,
-    "/schedules/pause": pause_schedule,
-    "/schedules/run": run_schedule,
-    "/schedules/delete": delete_schedule,
-    "/workers/stop": stop_worker,
-    "/limits/set": set_limit,
-    "/limits/lift": lift_limit,
-    "/settings/tokens/create": create_token,
-    "/settings/tokens/revoke": revoke_token,
-    "/settings/retention": set_retention,
-    "/settings/purge": purge,
-}
-
-
 async def set_handler(view: View) -> Response:
     """Make a new version of a handler."""
     kept: Handler = await view.ask(SetHandler(handler=_draft(view)))
@@ -336,14 +318,6 @@ def _draft(view: View) -> Handler:
     options: HandlerOptions = {**said, "batch": view.field("batch") == "yes"}  # type: ignore[typeddict-item]
     task, lang = view.field("task").strip(), view.field("lang").strip()
     return new_handler(task, view.field("body"), lang, options, tenant=view.one_tenant)
-
-
-HANDLER_ACTIONS: dict[str, Act] = {
-    "/handlers/set": set_handler,
-    "/handlers/rollback": roll_back_handler,
-    "/handlers/delete": delete_handler,
-    "/handlers/try": try_handler,
-}
 
 
 # The most jobs that one request changes, and one command; the page says how many are left.
@@ -427,10 +401,7 @@ def _again(view: View, action: str, search: JobSearch, count: int) -> Page:
 
 def _ask(view: View, action: str, search: JobSearch, text: str, label: str) -> Page:
     fields: Markup = join(
-        el("input", type="hidden", name="action", value=action),
-        el("input", type="hidden", name="q", value=search.text),
-        el("input", type="hidden", name="all", value="yes"),
-        el("input", type="hidden", name="sure", value="yes"),
+        hidden(action=action, q=search.text, all="yes", sure="yes"),
         el(
             "div",
             parts.button(label, kind="danger" if action == "delete" else "primary"),
@@ -444,3 +415,28 @@ def _ask(view: View, action: str, search: JobSearch, text: str, label: str) -> P
         form(view, "/jobs/bulk", fields),
     )
     return Page(title=f"{VERBS[action]} many jobs", body=body, section="jobs", live=None)
+
+
+ACTIONS: dict[str, Act] = {
+    **{f"/jobs/{{job_id}}/{verb}": act_on_job(verb) for verb in JOB_COMMANDS},
+    "/jobs/bulk": bulk,
+    "/jobs/{job_id}/edit": edit_job,
+    "/jobs/{job_id}/signal": send_signal,
+    "/tasks/pause": pause_task,
+    "/schedules/pause": pause_schedule,
+    "/schedules/run": run_schedule,
+    "/schedules/delete": delete_schedule,
+    "/workers/stop": stop_worker,
+    "/limits/set": set_limit,
+    "/limits/lift": lift_limit,
+    "/settings/tokens/create": create_token,
+    "/settings/tokens/revoke": revoke_token,
+    "/settings/retention": set_retention,
+    "/settings/purge": purge,
+}
+HANDLER_ACTIONS: dict[str, Act] = {
+    "/handlers/set": set_handler,
+    "/handlers/rollback": roll_back_handler,
+    "/handlers/delete": delete_handler,
+    "/handlers/try": try_handler,
+}

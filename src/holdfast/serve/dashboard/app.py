@@ -44,9 +44,9 @@ from ..http.exchange import Exchange, header_of, peer_of
 from ..http.problems import TITLES, Refusal, status_of
 from ..http.router import Router
 from . import audit, parts, tenants
-from .actions import ACTIONS, HANDLER_ACTIONS, NOTICES, Act, bulk
+from .actions import ACTIONS, HANDLER_ACTIONS, NOTICES, Act
 from .layout import HEADERS, TYPES, asset, render, respond
-from .markup import el, join
+from .markup import el, hidden, join
 from .pages import (
     consumers,
     handlers,
@@ -133,7 +133,7 @@ class Dashboard:
         """Have a router answer the paths of the dashboard."""
         for path, page in PAGES.items():
             router.add("GET", path, self._shown(page))
-        for path, act in (ACTIONS | {"/jobs/bulk": bulk}).items():
+        for path, act in ACTIONS.items():
             router.add("POST", path, self._done(act, Scope.MANAGE, FORM_PAGES.get(path)))
         for path, act in HANDLER_ACTIONS.items():
             router.add("POST", path, self._done(act, Scope.HANDLERS, FORM_PAGES.get(path)))
@@ -404,7 +404,7 @@ def _sign_in_form(request: Request, there: str, problem: str = "") -> Response:
                     autocomplete="current-password",
                     autofocus=True,
                 ),
-                el("input", type="hidden", name="next", value=there),
+                hidden(next=there),
                 el("button", "Sign in", type="submit", class_="primary"),
                 method="post",
                 action=f"{base}/sign-in",

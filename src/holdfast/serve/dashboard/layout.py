@@ -8,7 +8,7 @@ from pathlib import Path
 from starlette.responses import Response
 
 from . import tenants
-from .markup import Markup, el, html, join, user_text
+from .markup import Markup, el, hidden, join, user_text
 from .parts import icon
 from .view import Page, View
 
@@ -144,20 +144,6 @@ def form(view: View, path: str, *children: object, **attributes: object) -> Mark
 
     A form that another form has led to, as a question does, leads back to where the first one was.
     """
-    hidden = el("input", type="hidden", name="csrf", value=view.form_token)
     here = view.request.url.path + ("?" + view.request.url.query if view.request.url.query else "")
-    back = view.field("back") or here
-    there = el("input", type="hidden", name="back", value=back)
-    return el(
-        "form",
-        hidden,
-        there,
-        list(map(_as_html, children)),
-        method="post",
-        action=view.url(path),
-        **attributes,
-    )
-
-
-def _as_html(child: object) -> Markup:
-    return Markup(html(child))
+    kept = hidden(csrf=view.form_token, back=view.field("back") or here)
+    return el("form", kept, *children, method="post", action=view.url(path), **attributes)

@@ -59,6 +59,12 @@ def el(tag: str, *children: Any, **attributes: Any) -> Markup:
     return Markup(f"<{opening}>{''.join(map(html, children))}</{tag}>")
 
 
+def hidden(**fields: Any) -> Markup:
+    """Fields of a form that are not shown; `from_` is `from`, None is none."""
+    said = {name.removesuffix("_"): value for name, value in fields.items() if value is not None}
+    return join([el("input", type="hidden", name=name, value=value) for name, value in said.items()])
+
+
 def user_text(value: object, **attributes: Any) -> Markup:
     """Text that came from users, kept apart from the direction of the text around it."""
     return el("bdi", str(value), **attributes)

@@ -18,7 +18,7 @@ from ...core.queries import JobPage, SearchJobs
 from ...core.redaction import HIDDEN, redact
 from ...core.redaction import redact_named as redact_named
 from ...core.units import counted, iso
-from .markup import Markup, el, join, user_text
+from .markup import Markup, el, hidden, join, user_text
 from .view import View
 
 # Paths of a 24 × 24 drawing, in lines.
@@ -227,9 +227,24 @@ def facts(pairs: Iterable[tuple[str, Any]]) -> Markup:
     return el("dl", [el("div", el("dt", name), el("dd", value)) for name, value in shown], class_="facts")
 
 
-def button(label: str, *, kind: str = "") -> Markup:
-    """The button of a form."""
-    return el("button", label, type="submit", class_=kind or None)
+def button(label: str, *, kind: str = "", said: str = "") -> Markup:
+    """The button of a form; `said`: its name for those who hear it, where several are alike."""
+    return el("button", label, type="submit", class_=kind or None, aria_label=said or None)
+
+
+def search_form(view: View, path: str, button: str, label: str, **box: Any) -> Markup:
+    """The form of a search, which keeps the tenant that was chosen; `box` are attributes of its field."""
+    return el(
+        "form",
+        el("label", label, for_=box["id"], class_="unseen"),
+        el("input", type="search", **box),
+        hidden(tenant=view.tenant) if view.grant.tenant is None else None,
+        el("button", button, type="submit"),
+        method="get",
+        action=f"{view.base}{path}",
+        class_="search",
+        role="search",
+    )
 
 
 # What is shown of a value before a reader asks for all of it.

@@ -9,7 +9,7 @@ from ....core.handler import SCRIPTS, GetHandler, Handler, ListHandlers, ListHan
 from ....work.runners.records import RunResult
 from .. import parts, tenants
 from ..layout import form
-from ..markup import Markup, clean, el, join, user_text
+from ..markup import Markup, clean, el, hidden, join, user_text
 from ..view import Page, View
 
 LANGUAGES = ("python", "node", "shell", "http")
@@ -143,7 +143,7 @@ def _edit(view: View, shown: Handler, sample: str) -> Markup:
         text = "A script has characters that a browser would change. Edit it with holdfast handler set."
         return parts.card("Code", el("p", text, class_="note"))
     task = (
-        el("input", type="hidden", name="task", value=shown.task)
+        hidden(task=shown.task)
         if shown.task
         else join(
             el("label", "Task", for_="task"),
@@ -280,15 +280,14 @@ def _versions(view: View, shown: Handler, versions: list[Handler]) -> Markup:
 
 def _roll_back(view: View, one: Handler) -> Markup:
     label = f"Roll back to version {one.version}"
-    fields = [
-        el("input", type="hidden", name=name, value=value)
-        for name, value in (("task", one.task), ("version", one.version))
-    ]
-    button = el("button", "Roll back", type="submit", class_="small", aria_label=label)
-    return form(view, "/handlers/rollback", *fields, button, data_confirm=f"{label}?")
+    fields = hidden(task=one.task, version=one.version)
+    button = parts.button("Roll back", kind="small", said=label)
+    return form(view, "/handlers/rollback", fields, button, data_confirm=f"{label}?")
 
 
 def _delete(view: View, task: str) -> Markup:
-    field = el("input", type="hidden", name="task", value=task)
-    question = f"Delete the handler of {task} with all its versions?"
-    return form(view, "/handlers/delete", field, parts.button("Delete", kind="danger"), data_confirm=question)
+    question, button = (
+        f"Delete the handler of {task} with all its versions?",
+        parts.button("Delete", kind="danger"),
+    )
+    return form(view, "/handlers/delete", hidden(task=task), button, data_confirm=question)

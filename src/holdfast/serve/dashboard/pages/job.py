@@ -18,7 +18,7 @@ from ....core.units import counted
 from ....core.worker import Worker
 from .. import parts
 from ..layout import HEADERS, form
-from ..markup import Markup, el, join, user_text
+from ..markup import Markup, el, hidden, join, user_text
 from ..view import Page, View
 
 CHILDREN, LINES = 50, 200
@@ -150,7 +150,7 @@ def ask_first(view: View, found: Job, verb: str) -> Page:
         form(
             view,
             f"/jobs/{found.id}/{verb}",
-            el("input", type="hidden", name="sure", value="yes"),
+            hidden(sure="yes"),
             parts.button(label, kind="danger"),
             el("a", "Back", href=view.url(f"/jobs/{found.id}"), class_="button"),
             class_="actions",
@@ -433,7 +433,7 @@ def signal_form(view: View, found: Job) -> Markup | None:
     if not rules.waits_for_signal(found) or wait is None:
         return None
     inside = join(
-        el("input", type="hidden", name="name", value=wait.name),
+        hidden(name=wait.name),
         el("label", "Data, as JSON", for_="signal-data"),
         el(
             "textarea",
@@ -453,7 +453,7 @@ def _back_to(view: View, found: Job, step: StepResult) -> Markup:
     return form(
         view,
         f"/jobs/{found.id}/requeue",
-        el("input", type="hidden", name="from", value=str(step.number)),
+        hidden(from_=step.number),
         parts.button("From here"),
         data_confirm=f"Do step {step.number} and all after it again?",
     )

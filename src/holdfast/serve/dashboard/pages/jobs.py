@@ -13,7 +13,7 @@ from ....core.units import iso
 from ....store.common.clock import monotonic_s
 from .. import parts
 from ..layout import form
-from ..markup import Markup, el, join, user_text
+from ..markup import Markup, el, hidden, join, user_text
 from ..search import TABS, JobSearch, read_search
 from ..view import Page, PageOrResponse, View, read_job_id
 
@@ -94,19 +94,8 @@ def _is_in(key: q.JobKind, how: dict[str, Any]) -> bool:
 
 def _search_box(view: View, text: str) -> Markup:
     hint = "task:resize state:failed error:timeout since:2h data.user.id:42"
-    return el(
-        "form",
-        el("label", "Search jobs", for_="q", class_="unseen"),
-        el("input", type="search", id="q", name="q", value=text, placeholder=hint, autocomplete="off"),
-        el("input", type="hidden", name="tenant", value=view.tenant)
-        if view.grant.tenant is None and view.tenant is not None
-        else None,
-        el("button", "Search", type="submit"),
-        method="get",
-        action=f"{view.base}/jobs",
-        class_="search",
-        role="search",
-    )
+    box = {"id": "q", "name": "q", "value": text, "placeholder": hint, "autocomplete": "off"}
+    return parts.search_form(view, "/jobs", "Search", "Search jobs", **box)
 
 
 def _tabs(view: View, search: JobSearch, counts: dict[str, int]) -> Markup:
@@ -230,7 +219,7 @@ def _bulk_bar(search: JobSearch) -> Markup:
             "all that match, not only those selected",
         ),
         buttons,
-        el("input", type="hidden", name="q", value=search.text),
+        hidden(q=search.text),
         class_="bulk",
         role="group",
         aria_label="Act on several jobs",

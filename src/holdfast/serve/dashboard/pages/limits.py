@@ -6,7 +6,7 @@ from ....core.limits import Limit, limit_text
 from ....core.units import counted
 from .. import parts, tenants
 from ..layout import form
-from ..markup import Markup, el, join, user_text
+from ..markup import Markup, el, hidden, join, user_text
 from ..view import Page, View
 
 PAUSES_SHOWN = 100
@@ -47,21 +47,8 @@ def _read_domain(text: str) -> bytes:
 
 
 def _find(view: View, name: str) -> Markup:
-    return el(
-        "form",
-        el("label", "Limit of a domain", for_="find-domain", class_="unseen"),
-        el(
-            "input", type="search", id="find-domain", name="domain", value=name, placeholder="api.example.com"
-        ),
-        el("input", type="hidden", name="tenant", value=view.tenant)
-        if view.grant.tenant is None and view.tenant is not None
-        else None,
-        el("button", "Find", type="submit"),
-        method="get",
-        action=f"{view.base}/limits",
-        class_="search",
-        role="search",
-    )
+    box = {"id": "find-domain", "name": "domain", "value": name, "placeholder": "api.example.com"}
+    return parts.search_form(view, "/limits", "Find", "Limit of a domain", **box)
 
 
 def _table(view: View, found: list[q.LimitLoad], name: str) -> Markup:
@@ -100,9 +87,9 @@ def _used(one: q.LimitLoad) -> Markup:
 
 
 def _lift(view: View, name: str) -> Markup:
-    gone = el("button", "Lift", type="submit", class_="small danger", aria_label=f"Lift the limit of {name}")
-    domain = el("input", type="hidden", name="domain", value=name)
-    return form(view, "/limits/lift", domain, gone, data_confirm=f"Lift the limit of {name}?")
+    said = f"Lift the limit of {name}"
+    gone = parts.button("Lift", kind="small danger", said=said)
+    return form(view, "/limits/lift", hidden(domain=name), gone, data_confirm=f"{said}?")
 
 
 def _pauses(pauses: list[q.Paused]) -> Markup | None:
@@ -145,7 +132,7 @@ def _edit(view: View, edited: q.LimitLoad | None) -> Markup:
         form(
             view,
             "/limits/set",
-            el("input", type="hidden", name="edits", value=view.typed("edits", name)),
+            hidden(edits=view.typed("edits", name)),
             el("label", "Domain, or a pattern such as *.example.com", for_="domain"),
             _field(view, "domain", name, required=True, maxlength="1024"),
             el("label", "Starts a second, such as 10 or 0.5", for_="rate"),

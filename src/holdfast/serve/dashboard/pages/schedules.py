@@ -5,7 +5,7 @@ from ....core.schedule import Schedule, upcoming
 from ....core.units import counted
 from .. import parts, tenants
 from ..layout import form
-from ..markup import Markup, el, join, user_text
+from ..markup import Markup, el, hidden, join, user_text
 from ..view import Page, View
 
 NEXT = 3
@@ -78,16 +78,15 @@ def _history(view: View, schedule: Schedule) -> Markup:
 
 
 def _actions(view: View, schedule: Schedule) -> Markup:
-    name = el("input", type="hidden", name="name", value=schedule.name)
-    label = "Resume" if schedule.paused else "Pause"
-    on = el("input", type="hidden", name="on", value="no" if schedule.paused else "yes")
-    pause = el("button", label, type="submit", class_="small", aria_label=f"{label} {schedule.name}")
-    run = el("button", "Run now", type="submit", class_="small", aria_label=f"Run now: {schedule.name}")
-    gone = el("button", "Delete", type="submit", class_="small danger", aria_label=f"Delete {schedule.name}")
+    name, field = schedule.name, hidden(name=schedule.name)
+    label, on = ("Resume", "no") if schedule.paused else ("Pause", "yes")
+    run = parts.button("Run now", kind="small", said=f"Run now: {name}")
+    pause = parts.button(label, kind="small", said=f"{label} {name}")
+    gone = parts.button("Delete", kind="small danger", said=f"Delete {name}")
     return el(
         "div",
-        form(view, "/schedules/run", name, run),
-        form(view, "/schedules/pause", name, on, pause),
-        form(view, "/schedules/delete", name, gone, data_confirm=f"Delete schedule {schedule.name}?"),
+        form(view, "/schedules/run", field, run),
+        form(view, "/schedules/pause", field, hidden(on=on), pause),
+        form(view, "/schedules/delete", field, gone, data_confirm=f"Delete schedule {name}?"),
         class_="actions",
     )

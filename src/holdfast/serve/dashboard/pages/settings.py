@@ -9,7 +9,7 @@ from ....core.errors import Forbidden
 from ....core.queries import GetRetention
 from .. import audit, parts
 from ..layout import form
-from ..markup import Markup, el, join, user_text
+from ..markup import Markup, el, hidden, join, user_text
 from ..view import Page, View
 
 
@@ -54,9 +54,9 @@ async def _tokens(view: View) -> Markup | None:
 
 
 def _revoke(view: View, name: str) -> Markup:
-    gone = el("button", "Revoke", type="submit", class_="small danger", aria_label=f"Revoke {name}")
-    field = el("input", type="hidden", name="name", value=name)
-    return form(view, "/settings/tokens/revoke", field, gone, data_confirm=f"Revoke token {name}?")
+    gone = parts.button("Revoke", kind="small danger", said=f"Revoke {name}")
+    asked = f"Revoke token {name}?"
+    return form(view, "/settings/tokens/revoke", hidden(name=name), gone, data_confirm=asked)
 
 
 def _create(view: View) -> Markup:

@@ -6,7 +6,7 @@ from ....core.history import Bucket, GetHistory, TaskEnds
 from ....core.queries import ListTasks, TaskState
 from .. import parts
 from ..layout import form
-from ..markup import Markup, el, join, user_text
+from ..markup import Markup, el, hidden, join, user_text
 from ..view import Page, View
 from . import history
 
@@ -122,11 +122,5 @@ def _pause(view: View, one: TaskState, pause: q.Paused, *, on: bool) -> Markup:
     label = "Pause" if on else "Resume"
     what = " for all tenants" if tenant is None else "" if task is not None else f" tenant {tenant or 'none'}"
     named = f"{label}{what} {one.task}" + (f" of {one.tenant}" if one.tenant else "")
-    return form(
-        view,
-        "/tasks/pause",
-        None if tenant is None else el("input", type="hidden", name="tenant", value=tenant),
-        None if task is None else el("input", type="hidden", name="task", value=task),
-        el("input", type="hidden", name="on", value="yes" if on else "no"),
-        el("button", f"{label}{what}", type="submit", class_="small", aria_label=named),
-    )
+    fields = hidden(tenant=tenant, task=task, on="yes" if on else "no")
+    return form(view, "/tasks/pause", fields, parts.button(f"{label}{what}", kind="small", said=named))

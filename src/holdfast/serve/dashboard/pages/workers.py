@@ -5,7 +5,7 @@ from ....core.units import counted
 from ....core.worker import Worker
 from .. import parts
 from ..layout import form
-from ..markup import Markup, el, join, user_text
+from ..markup import Markup, el, hidden, join, user_text
 from ..view import Page, View
 
 SHOWN_TASKS = 8
@@ -63,9 +63,9 @@ def _table(view: View, found: list[Worker]) -> Markup:
 def _stop(view: View, one: Worker) -> Markup | None:
     if view.grant.tenant is not None and any(served.tenant != view.grant.tenant for served in one.serves):
         return None
-    button = el("button", "Stop", type="submit", class_="small danger", aria_label=f"Stop {one.name}")
-    field = el("input", type="hidden", name="name", value=one.name)
-    return form(view, "/workers/stop", field, button, data_confirm=f"Stop worker {one.name}?")
+    button = parts.button("Stop", kind="small danger", said=f"Stop {one.name}")
+    asked = f"Stop worker {one.name}?"
+    return form(view, "/workers/stop", hidden(name=one.name), button, data_confirm=asked)
 
 
 def _tasks(one: Worker) -> Markup:
