@@ -30,7 +30,8 @@ help: ## show this text
 setup: ## make .venv with all that is needed; at once when nothing has changed
 	@PYTHON="$(PYTHON)" bash tools/setup.sh
 
-run: setup ## see it at work: examples/tour.py
+run: ## see it at work: examples/tour.py
+	@PYTHON="$(PYTHON)" bash tools/setup.sh run
 	@$(BIN)/python examples/tour.py
 
 demo: setup ## the full thing until Ctrl-C: server, dashboard, worker and jobs: examples/demo.py

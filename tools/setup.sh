@@ -1,12 +1,17 @@
 #!/usr/bin/env bash
-# Make .venv with Holdfast and all that its developers need. `make setup` calls this.
+# Make .venv with Holdfast and all that its developers need. `make setup` calls this; `make run` calls it with
+# the word `run`, which installs no more than what `import holdfast` needs.
 #
 # When nothing has changed it does nothing: the stamp in .venv tells the folder and the pyproject.toml
 # that the environment was made for. All that is downloaded is kept in .cache, inside the project.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-STAMP=.venv/.stamp
+if [ "${1:-}" = run ]; then
+    STAMP=.venv/.stamp-run EXTRAS='' TIME="half a minute"
+else
+    STAMP=.venv/.stamp EXTRAS='[dev]' TIME="a minute or two"
+fi
 LOG=.cache/setup.log
 export PIP_CACHE_DIR="$PWD/.cache/pip" PIP_DISABLE_PIP_VERSION_CHECK=1 PYTHONUNBUFFERED=1
 
@@ -21,7 +26,9 @@ wanted() { pwd; cat pyproject.toml tools/setup.sh | cksum; }
 # gone, it cannot be mended.
 usable() {
     new_enough .venv/bin/python || return 1
-    [ ! -f "$STAMP" ] || [ "$(head -n 1 "$STAMP")" = "$PWD" ]
+    for stamp in .venv/.stamp*; do
+        [ ! -f "$stamp" ] || [ "$(head -n 1 "$stamp")" = "$PWD" ] || return 1
+    done
 }
 
 choose_python() {
@@ -52,9 +59,9 @@ make_venv() {
 
 # What pip says goes to a file; people see one line for each thing that is fetched.
 install() {
-    say "Installing Holdfast and its tools in .venv: a minute or two the first time."
+    say "Installing Holdfast${EXTRAS:+ and its tools} in .venv: $TIME the first time."
     mkdir -p .cache
-    .venv/bin/python -m pip install --progress-bar off --editable '.[dev]' 2>&1 | tee "$LOG" | narrate && return
+    .venv/bin/python -m pip install --progress-bar off --editable ".$EXTRAS" 2>&1 | tee "$LOG" | narrate && return
 
     tail -n 30 "$LOG" >&2
     refuse "pip could not install what is needed. All that it said is in $LOG."
@@ -72,7 +79,10 @@ narrate() {
     done
 }
 
-if usable && [ "$(cat "$STAMP" 2>/dev/null)" = "$(wanted)" ]; then
+is_current() { [ "$(cat "$1" 2>/dev/null)" = "$(wanted)" ]; }
+
+# The whole has the part.
+if usable && { is_current "$STAMP" || is_current .venv/.stamp; }; then
     say "Set up already: .venv, Python $(version_of .venv/bin/python)."
     exit 0
 fi
