@@ -228,7 +228,7 @@ def facts(pairs: Iterable[tuple[str, Any]]) -> Markup:
 
 
 def button(label: str, *, kind: str = "", said: str = "") -> Markup:
-    """The button of a form; `said`: its name for those who hear it, where several are alike."""
+    """The button of a form; `said`: its name for screen readers, where several are alike."""
     return el("button", label, type="submit", class_=kind or None, aria_label=said or None)
 
 
