@@ -342,6 +342,7 @@ def test_a_hook_that_fails_adds_nothing_and_one_sees_a_refused_add(queue: Queue)
         queue.add("forbidden")
     assert queue.counts() == {}
     queue.add("allowed", unique="a")
+    assert not queue.add("allowed", unique="a").is_new
     with pytest.raises(NotFound):
         queue.add("allowed", parent=12345)
     assert errors == ["PermissionError", "NotFound"]

@@ -18,7 +18,7 @@ def test_programs_get_the_id_as_text(shell):
     """It does not fit the numbers of every language."""
     record = shell.ok("add", "resize", "--json").record
 
-    assert list(record) == ["id"]
+    assert list(record) == ["id", "is_new"]
     assert isinstance(record["id"], str)
 
 
@@ -127,6 +127,7 @@ def test_moments_are_given_in_iso_form(shell):
 def test_a_unique_key_that_is_held_gives_the_id_of_its_holder(shell):
     """As in Python."""
     assert shell.add("mail", "--unique", "k") == shell.add("mail", "--unique", "k")
+    assert shell.ok("add", "mail", "--unique", "k", "--json").record["is_new"] is False
 
 
 def test_a_tenant_has_jobs_of_its_own(shell):

@@ -226,6 +226,13 @@ def test_pages_lead_to_each_other(client):
     assert len(client.ok("GET", "/v1/jobs?place=READY&state=QUEUED&tenant=&archived=false")["jobs"]) == 10
 
 
+def test_an_add_whose_unique_key_is_taken_is_no_creation(client):
+    """Its status says so; the id is that of the job with the key."""
+    first, again = (client.ask("POST", "/v1/jobs", {"task": "t", "unique": "u"}) for _ in range(2))
+
+    assert (first.status, again.status, again.json) == (201, 200, first.json)
+
+
 @pytest.mark.stores
 def test_a_request_with_a_key_is_done_once(served, client):
     """The same again brings the same ids, also after the jobs are gone; another body is refused."""

@@ -107,6 +107,7 @@ def test_a_handle_has_the_methods_of_a_handle_in_asyncio(tell: Tell) -> None:
         first = await queue.add("work", unique="a")
         again = await queue.add("work", unique="a")
         assert {first, again} == {first}
+        assert (first.is_new, again.is_new) == (True, False)
         assert "waits for a worker" in await first.why()
         assert (await first.cancel(force=True)).state == State.CANCELLED
 

@@ -23,7 +23,8 @@ def test_a_second_add_of_a_key_is_the_first_job(make_queue: MakeQueue) -> None:
     first = queue.add("work", {"n": 1}, unique="key")
 
     with unchanged(queue):
-        assert other.add("work", {"n": 2}, unique="key", priority=1_000).id == first.id
+        again = other.add("work", {"n": 2}, unique="key", priority=1_000)
+    assert (first.is_new, again.is_new, again.id) == (True, False, first.id)
     take(queue)
     with unchanged(queue):
         assert other.add("work", {"n": 3}, unique=b"key").id == first.id
@@ -43,6 +44,7 @@ def test_two_of_a_key_in_one_batch_are_one_job(queue: Queue) -> None:
     first, second, third = queue.add_many([("a", 1), ("b", 2), ("a", 3)], unique="key")
 
     assert first.id == third.id != second.id
+    assert (first.is_new, second.is_new, third.is_new) == (True, True, False)
     assert queue.data(first) == 1
 
 

@@ -204,7 +204,8 @@ def test_a_unique_key_is_taken_in_the_callers_transaction(queue, connection):
     for end in ("ROLLBACK", "COMMIT"):
         connection.execute("BEGIN IMMEDIATE")
         first = queue.add("work", unique="key", connection=connection)
-        assert queue.add("work", unique="key", connection=connection) == first
+        again = queue.add("work", unique="key", connection=connection)
+        assert (again, again.is_new, first.is_new) == (first, False, True)
         connection.execute(end)
 
     assert queue.add("work", unique="key") == first

@@ -101,6 +101,8 @@ class Add(Command, frozen=True, kw_only=True):
     hold: Hold | None = None
     # All ids in order, from `ReserveIds`; empty: the store makes them. A repeated add with ids adds once.
     ids: tuple[int, ...] = ()
+    # The ids of jobs that had their unique key before are replied as negative numbers.
+    mark_existing: bool = False
 
     @property
     def count(self) -> int:

@@ -303,6 +303,7 @@ FIELDS: dict[str, str] = {
     "holding": "Whether only domains are listed whose limits hold jobs back.",
     "id": "The id.",
     "ids": "Ids that were reserved for the jobs.",
+    "mark_existing": "Reply the ids of jobs that had their unique key before as negative numbers.",
     "ignore_repeat": "Whether a repeated job ends for good.",
     "into": "The field of the next job's data that gets the result.",
     "items": "The items, in order.",

@@ -208,22 +208,25 @@ class AsyncQueue(BaseQueue):
         hooks = self.hooks
         if (hooks and hooks.around_add) or (tracing.API in sys.modules and tracing.current_traceparent()):
             return (await self._add_each([new], connection))[0]
-        store, command = self.session.connection, c.Add(jobs=(new,))
+        store, command = self.session.connection, c.Add(jobs=(new,), mark_existing=new.unique is not None)
         if connection is None:
             ids = await store.ask_async(command)
         else:
             ids = await store.ask_in_async(connection, command)
-        return AsyncHandle(self, ids[0])
+        return AsyncHandle(self, ids[0]) if ids[0] > 0 else AsyncHandle(self, -ids[0], False)
 
     async def _add_each(
         self, jobs: Iterable[c.NewJob | Body], connection: Any = None
     ) -> list[AsyncHandle[Any]]:
         """Add jobs; an item that is data alone is a job like the one before it."""
         handles: list[AsyncHandle[Any]] = []
-        for ask in asks.add(jobs):
+        for ask in asks.add_and_mark(jobs):
             with tracing.adding(ask) as traced:
                 ids = await self._send_add(traced, lambda ask: self._ask(ask, connection))
-                handles += [AsyncHandle(self, job_id) for job_id in ids]
+                handles += [
+                    AsyncHandle(self, one) if one.__class__ is int else AsyncHandle(self, int(one), False)
+                    for one in ids
+                ]
         return handles
 
     async def _send_add(
@@ -321,7 +324,7 @@ class AsyncQueue(BaseQueue):
     async def find(self, task: TaskRef, *, unique: Key, domain: Key | None = None) -> AsyncHandle[Any] | None:
         """The job that holds a unique key; see `Queue.find`."""
         found = await self._ask(asks.find(task, unique, domain, tenant=self.tenant))
-        return AsyncHandle(self, found) if found else None
+        return AsyncHandle(self, found, False) if found else None
 
     async def timeline(self, job: JobRef) -> list[StepResult]:
         """What a job has done, and what it waits for; see `Queue.timeline`."""

@@ -4,6 +4,8 @@ from collections.abc import Callable, Iterable
 from datetime import timedelta
 from typing import Any, Generic, NamedTuple, TypeVar
 
+from msgspec.structs import replace
+
 from ..core import commands as c
 from ..core import queries as q
 from ..core.bounds import CLAIM_JOBS, DOMAIN_BYTES, MIN_LEASE_MS, PAGE_JOBS
@@ -48,9 +50,27 @@ def same(reply: Any) -> Any:
     return reply
 
 
+class ExistingId(int):
+    """The id of a job that had the unique key of an added one before."""
+
+
 def add(calls: Iterable[c.NewJob | Body], hold: c.Hold | None = None) -> list[QueueRequest[list[int]]]:
     """Add jobs: one request for each transaction. All jobs are checked before the first is added."""
     return [QueueRequest(command, same) for command in add_commands(calls, hold)]
+
+
+def add_and_mark(calls: Iterable[c.NewJob | Body]) -> list[QueueRequest[list[int]]]:
+    """Add jobs, and tell by `ExistingId` which of them were there before."""
+    return [
+        QueueRequest(replace(command, mark_existing=True), _marked)
+        if any(new.unique is not None for new in command.jobs)
+        else QueueRequest(command, same)
+        for command in add_commands(calls)
+    ]
+
+
+def _marked(ids: list[int]) -> list[int]:
+    return [ExistingId(-one) if one < 0 else one for one in ids]
 
 
 def write(data: Any) -> Body:

@@ -217,17 +217,20 @@ class Queue(BaseQueue):
         hooks = self.hooks
         if (hooks and hooks.around_add) or (tracing.API in sys.modules and tracing.current_traceparent()):
             return self._add_each([new], connection)[0]
-        ours, command = self.session.connection, c.Add(jobs=(new,))
+        ours, command = self.session.connection, c.Add(jobs=(new,), mark_existing=new.unique is not None)
         ids = ours.ask(command) if connection is None else ours.ask_in(connection, command)
-        return Handle(self, ids[0])
+        return Handle(self, ids[0]) if ids[0] > 0 else Handle(self, -ids[0], False)
 
     def _add_each(self, jobs: Iterable[c.NewJob | Body], connection: Any = None) -> list[Handle[Any]]:
         """Add jobs; an item that is data alone is a job like the one before it."""
         handles: list[Handle[Any]] = []
-        for ask in asks.add(jobs):
+        for ask in asks.add_and_mark(jobs):
             with tracing.adding(ask) as traced:
                 ids = self._send_add(traced, lambda ask: self._ask(ask, connection))
-                handles += [Handle(self, job_id) for job_id in ids]
+                handles += [
+                    Handle(self, one) if one.__class__ is int else Handle(self, int(one), False)
+                    for one in ids
+                ]
         return handles
 
     def _send_add(
@@ -331,7 +334,7 @@ class Queue(BaseQueue):
     def find(self, task: TaskRef, *, unique: Key, domain: Key | None = None) -> Handle[Any] | None:
         """The job of a task that holds a unique key, in a domain if it has one; None: no job does."""
         found = self._ask(asks.find(task, unique, domain, tenant=self.tenant))
-        return Handle(self, found) if found else None
+        return Handle(self, found, False) if found else None
 
     def timeline(self, job: JobRef) -> list[StepResult]:
         """What a job has done, and what it waits for: steps, sleeps, signals and calls, in order."""

@@ -64,10 +64,15 @@ Arguments = tuple[Any, ...] | dict[str, Any]
 
 
 class BaseHandle(msgspec.Struct, Generic[R_co], frozen=True, eq=False, gc=False):
-    """What handles of both kinds of queues are: the queue, and the `id` of a job that was added."""
+    """What handles of both kinds of queues are: the queue, and the `id` of a job that was added.
+
+    `is_new` is False if a job with its unique key was there before; that is the job then.
+    """
 
     _queue: Any
     id: int
+    # Whether this add made the job; False: it had the unique key before.
+    is_new: bool = True
 
     def __repr__(self) -> str:
         return f"<job {self.id}>"

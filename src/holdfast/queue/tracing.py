@@ -74,9 +74,10 @@ def adding(ask: QueueRequest[list[int]], *, otherwise: str = "") -> Iterator[Que
     with _tracer().start_as_current_span(f"add {task}".strip(), kind=kind, attributes=attributes) as span:
 
         def read(ids: list[int]) -> list[int]:
-            if len(ids) == 1:
-                span.set_attribute(MESSAGE_ID, str(ids[0]))
-            return ask.read(ids)
+            added = ask.read(ids)
+            if len(added) == 1:
+                span.set_attribute(MESSAGE_ID, str(added[0]))
+            return added
 
         yield ask._replace(asked=replace(command, jobs=mark(command.jobs, traceparent_of(span))), read=read)
 

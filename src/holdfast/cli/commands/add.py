@@ -79,7 +79,7 @@ def _add_one(session: Session, task: str, text: str, options: dict[str, Any], wa
         new = replace(queue.call(task, **options), data=text)
         (handle,) = queue.add_many([new])
         if wait is None:
-            answer({"id": str(handle.id)}, str(handle.id), as_json=session.as_json)
+            answer({"id": str(handle.id), "is_new": handle.is_new}, str(handle.id), as_json=session.as_json)
         else:
             _await(session, handle, patience)
 

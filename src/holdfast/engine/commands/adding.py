@@ -66,10 +66,13 @@ def add_all(batch: Batch, command: c.Add) -> list[int]:
         if new.strict and new.unique is not None:
             return _add_named(batch, command.every(), hold)
     if command.more and not is_free(jobs[-1]):
-        return [add_one(batch, new, hold) for new in command.every()]
+        return [add_one(batch, new, hold, marks=command.mark_existing) for new in command.every()]
     ids = []
     for new in jobs:
-        ids.append(_add_new(batch, new) if is_free(new) else add_one(batch, new, hold))
+        if is_free(new):
+            ids.append(_add_new(batch, new))
+        else:
+            ids.append(add_one(batch, new, hold, marks=command.mark_existing))
     return ids + _add_like_last(batch, command.more) if command.more else ids
 
 
@@ -107,7 +110,8 @@ def _add_by_ids(batch: Batch, command: c.Add) -> list[int]:
     parents = {new.parent_id for new in jobs if new.parent_id} if command.hold is None else set()
     added = []
     for new in jobs:
-        added.append(new.id if new.id in known else add_one(batch, new, command.hold))
+        marks = command.mark_existing
+        added.append(new.id if new.id in known else add_one(batch, new, command.hold, marks=marks))
         if new.id in parents and new.id not in known and (parent := batch.find(new.id)) is not None:
             batch.put(family.waiting(parent))
     return added
@@ -167,9 +171,15 @@ def _add_like_last(batch: Batch, bodies: Sequence[Body]) -> list[int]:
 
 
 def add_one(
-    batch: Batch, new: c.NewJob, hold: c.Hold | None = None, *, follows: bool = False, known: int = 0
+    batch: Batch,
+    new: c.NewJob,
+    hold: c.Hold | None = None,
+    *,
+    follows: bool = False,
+    known: int = 0,
+    marks: bool = False,
 ) -> int:
-    """Add a job, or find the existing one, perhaps `known`; return its id.
+    """Add a job, or find the existing one, perhaps `known`; return its id, with `marks` that one's negated.
 
     A follow-up job (`follows`) is never refused: that would refuse the finish of the job before it, again and
     again, until its result is lost. If its unique key is held, the holder is the follow-up job. A job of the
@@ -192,12 +202,13 @@ def add_one(
     key = unique.key_of(new)
     holder = batch.holders.of(key) if key else None
     if holder is not None and holder.until_ms:
-        return holder.job_id
+        return -holder.job_id if marks else holder.job_id
     job = None if holder is None else batch.find(holder.job_id)
     if job is None and key and new.strict:
         job = batch.find(known) if known else _namesake(batch, new)
     if job is not None:
-        return _hit(batch, new, job, follows)
+        found = _hit(batch, new, job, follows)
+        return -found if marks else found
     if not is_here:
         raise NameGone
     return batch.add(new, parent)

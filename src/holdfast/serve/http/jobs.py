@@ -95,9 +95,11 @@ async def add(exchange: Exchange, request: Request, grant: Grant) -> Response:
     elif many:
         ids = await _add_all(exchange, grant, news)
     else:
-        ids = await exchange.ask(grant, c.Add(jobs=tuple(news)))
+        ids = await exchange.ask(grant, c.Add(jobs=tuple(news), mark_existing=True))
     if not many:
-        return Response(b'{"id":"%d"}' % ids[0], 201, {"Location": f"/v1/jobs/{ids[0]}"}, JSON)
+        # The id of a job that had the unique key before is negated.
+        (job_id,), status = [abs(one) for one in ids], 201 if ids[0] > 0 else 200
+        return Response(b'{"id":"%d"}' % job_id, status, {"Location": f"/v1/jobs/{job_id}"}, JSON)
     return Response(b"".join(b'{"id":"%d"}\n' % one for one in ids), 201, None, NDJSON)
 
 

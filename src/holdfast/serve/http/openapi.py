@@ -198,6 +198,7 @@ def _add(schemas: _Schemas) -> Json:
     key = _key("Jobs that were added with the same key are not added again.")
     added = {"201": _content("The job's id", schemas.of(jobs.AddedJob))}
     added["201"]["content"][NDJSON] = {"schema": _TEXT}
+    added["200"] = _content("The id of the job that had the unique key before", schemas.of(jobs.AddedJob))
     body = _body(schemas.of(form_of(c.NewJob).type))
     body["content"][NDJSON] = {"schema": _TEXT}
     about = "Add a job; of NDJSON one for each line."
