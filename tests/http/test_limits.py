@@ -17,7 +17,7 @@ from holdfast.core.bounds import HTTP_HEAD_BYTES
 from holdfast.core.verbs import REPLIES
 from holdfast.engine import queries
 from holdfast.queue.connect import store_maker
-from holdfast.serve.http import protocol
+from holdfast.serve.http import service
 from holdfast.serve.http.api import PLANS, SPECIAL
 from tests.http.test_access import path_of
 from tests.queue_suite.tools import LONG_S, until
@@ -304,8 +304,8 @@ def test_slow_clients_are_cut_off_while_others_are_served(serve, monkeypatch):
     with served.client() as client:
         many = "".join('{"task":"t","data":"%s"}\n' % ("x" * 500) for _ in range(20_000))
         client.ask("POST", "/v1/jobs", many.encode(), {"Content-Type": "application/x-ndjson"})
-        monkeypatch.setattr(protocol, "HEAD_S", 1.0)
-        monkeypatch.setattr(protocol, "WRITE_S", 2.0)
+        monkeypatch.setattr(service, "HEAD_S", 1.0)
+        monkeypatch.setattr(service, "WRITE_S", 2.0)
         slow = [served.raw() for _ in range(200)]
         for n, sock in enumerate(slow):
             sock.sendall(

@@ -30,7 +30,7 @@ from .commands import (
 )
 from .defaults import Defaults
 from .errors import BadInput, TooLarge, Unquoted
-from .following import FAILED_JOB
+from .family import FAILED_JOB
 from .glob import check_glob
 from .ids import MAX_ID, SYSIDS
 from .job import Backoff, Body, Code, Unreadable, size_of

@@ -12,7 +12,7 @@ from ..core.bounds import DEFAULT_LEASE_MS
 from ..core.checks import check_name, check_new
 from ..core.defaults import Defaults, TaskKey
 from ..core.errors import BadInput, Closed, NotFound
-from ..core.following import FAILED_JOB
+from ..core.family import FAILED_JOB
 from ..core.job import Body
 from ..core.schedule import Schedule
 from ..core.units import duration_ms

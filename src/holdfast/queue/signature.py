@@ -12,7 +12,7 @@ from msgspec.structs import asdict
 
 from ..core.bounds import DATA_BYTES
 from ..core.errors import BadInput, Unquoted
-from ..core.following import NO_ARGUMENTS
+from ..core.family import NO_ARGUMENTS
 from ..core.job import Body, Job
 from .definition import annotations_of
 from .encoding import (

@@ -31,7 +31,7 @@ from ..core.bounds import DOMAIN_BYTES
 from ..core.checks import check_key, check_name, check_new
 from ..core.commands import NewJob
 from ..core.errors import BadInput
-from ..core.following import NO_ARGUMENTS
+from ..core.family import NO_ARGUMENTS
 from ..core.job import Body, Job
 from .answers import Failed
 from .definition import definition_of, read_handling, readable_type, returned_type

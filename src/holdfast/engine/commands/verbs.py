@@ -10,7 +10,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from ...core import commands as c
-from ...core import family, following, rules
+from ...core import family, rules
 from ...core import handler as h
 from ...core.answering import answered
 from ...core.commands import RunSchedule, SetRetention, StopWorker, TakeSysid
@@ -82,7 +82,7 @@ def _suspend(batch: Batch, command: c.Answer) -> JobRef:
 
 def _follow(batch: Batch, job: Job, result: Body | None) -> None:
     """Add the follow-up job in the job's slot; note its id, or that of the job that holds its unique key."""
-    new = following.follower(job, result)
+    new = family.follower(job, result)
     new = new if new.id else replace(new, id=batch.ids.make(slot=slot_in(job.id)))
     then_id = add_one(batch, new, follows=True)
     after = batch.find(job.id)
@@ -101,7 +101,7 @@ def follow_failures(batch: Batch) -> None:
             data: Body | None = batch.body_of(job_id)
         except StoreCorrupt:
             data = None
-        new = following.failure_follower(job, data)
+        new = family.failure_follower(job, data)
         add_one(batch, replace(new, id=batch.ids.make(slot=slot_in(job_id))), follows=True)
     batch.failed.clear()
 

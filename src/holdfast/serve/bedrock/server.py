@@ -21,12 +21,13 @@ from ...engine.connection import Connection
 from ...store.common.clock import monotonic_s
 from ..config import Options
 from ..guard import Guard
+from ..service import has_arrived as arrived
 from ..service import is_loopback, shown_address
+from ..service import watch_peer as watch
 from . import parameters as p
 from .commands import NOTHING_TO_SAY, PortReply, carry_out, is_claim
 from .parameters import NOTHING
 from .port import Port, PortGuard
-from .receipt import arrived, watch
 from .wire import Broken, Parser, Request, reply_bytes
 
 CLOSE = (("Connection", "close"),)

@@ -34,6 +34,7 @@ from .layout import HEADERS, form
 from .markup import Markup, el, hidden, join
 from .pages import handlers as pages
 from .pages import job as job_pages
+from .pages import jobs as job_list
 from .pages import limits as limit_pages
 from .pages import settings
 from .search import JobSearch, read_search
@@ -322,14 +323,13 @@ def _draft(view: View) -> Handler:
 
 # The most jobs that one request changes, and one command; the page says how many are left.
 MOST, CHUNK = 10_000, 500
-VERBS = {"requeue": "Retry", "cancel": "Cancel", "delete": "Delete"}
 
 
 async def bulk(view: View) -> PageOrResponse:
     """Ask for a confirmation, or do it."""
     action = view.field("action")
-    if action not in VERBS:
-        raise BadInput("action", action, needed=f"one of {', '.join(VERBS)}")
+    if action not in job_list.ACTIONS:
+        raise BadInput("action", action, needed=f"one of {', '.join(job_list.ACTIONS)}")
     search = read_search(view.field("q"))
     if view.field("all") == "yes":
         if view.field("sure") != "yes":
@@ -390,8 +390,8 @@ async def _preview(view: View, action: str, search: JobSearch) -> Page:
     ids, more = await _matching(view, search, MOST)
     count = f"more than {MOST:,} jobs that match" if more else f"{counted(len(ids), 'job')} that match"
     each = f" They are done {MOST:,} at a time." if more else ""
-    text = f"{VERBS[action]} {count} now?{each}"
-    return _ask(view, action, search, text, VERBS[action])
+    text = f"{job_list.ACTIONS[action]} {count} now?{each}"
+    return _ask(view, action, search, text, job_list.ACTIONS[action])
 
 
 def _again(view: View, action: str, search: JobSearch, count: int) -> Page:
@@ -410,11 +410,11 @@ def _ask(view: View, action: str, search: JobSearch, text: str, label: str) -> P
         ),
     )
     body = join(
-        parts.heading(f"{VERBS[action]} many jobs"),
+        parts.heading(f"{job_list.ACTIONS[action]} many jobs"),
         parts.card("Are you sure?", el("p", text), el("p", el("code", search.text or "all live jobs"))),
         form(view, "/jobs/bulk", fields),
     )
-    return Page(title=f"{VERBS[action]} many jobs", body=body, section="jobs", live=None)
+    return Page(title=f"{job_list.ACTIONS[action]} many jobs", body=body, section="jobs", live=None)
 
 
 ACTIONS: dict[str, Act] = {

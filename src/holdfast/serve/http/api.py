@@ -17,7 +17,7 @@ from ...core.access import Grant, check_kind, confine
 from ...core.errors import HoldfastError, NotFound, Unavailable
 from ...core.verbs import Asked
 from ..service import StoreProbe
-from . import documents, jobs, serverless, tokens
+from . import documents, jobs, tokens
 from .events import Feeds, event_response, job_events
 from .exchange import Endpoint, Exchange, check_site, decode, read, read_query, respond, wait_s_of
 from .forms import form_of, reply_form
@@ -47,11 +47,11 @@ SPECIAL: tuple[tuple[str, str, Endpoint, Asked], ...] = (
     ("POST", "/schedule/", documents.schedule_job, c.Add),
     ("PUT", "/schedule/{job_id}", documents.change_job, c.Update),
     ("DELETE", "/schedule/{job_id}", documents.unschedule_job, c.Delete),
-    ("POST", "/{client}/job/{type}/add", serverless.add_jobs, c.Add),
-    ("POST", "/{client}/handler/add/{type}/add", serverless.set_handler, h.SetHandler),
-    ("GET", "/{client}/handler/get/{type}", serverless.get_handler, h.GetHandler),
-    ("POST", "/{client}/handler/del/{type}/delete", serverless.delete_handler, h.DeleteHandler),
-    ("DELETE", "/{client}/handler/del/{type}/delete", serverless.delete_handler, h.DeleteHandler),
+    ("POST", "/{client}/job/{type}/add", documents.add_jobs, c.Add),
+    ("POST", "/{client}/handler/add/{type}/add", documents.set_handler, h.SetHandler),
+    ("GET", "/{client}/handler/get/{type}", documents.get_handler, h.GetHandler),
+    ("POST", "/{client}/handler/del/{type}/delete", documents.delete_handler, h.DeleteHandler),
+    ("DELETE", "/{client}/handler/del/{type}/delete", documents.delete_handler, h.DeleteHandler),
 )
 
 

@@ -13,7 +13,7 @@ from ...core.ids import SYSIDS
 from ...core.incoming import MOST_AT_ONCE
 from ...core.job import Job
 from ...core.verbs import FIELDS, in_path
-from . import jobs, serverless, tokens
+from . import documents, jobs, tokens
 from .exchange import BYTES, EVENTS, JSON, NDJSON
 from .forms import Part, form_of, reply_form
 from .problems import TYPE, Problem
@@ -237,9 +237,9 @@ def _serverless(schemas: _Schemas) -> list[tuple[str, str, Json]]:
     script = {"required": True, "content": {TEXT: {"schema": {"type": "string", "minLength": 1}}}}
     language: Json = {"name": "method", "in": "query", "required": True}
     language["schema"] = {"type": "string", "pattern": "^[a-z][a-z0-9+._-]{0,31}$"}
-    ids = {"201": _content("Their ids", schemas.of(serverless.AddedIds))}
+    ids = {"201": _content("Their ids", schemas.of(documents.AddedIds))}
     kept, found = (
-        {status: _content("The handler", schemas.of(serverless.ServerlessHandler))}
+        {status: _content("The handler", schemas.of(documents.ServerlessHandler))}
         for status in ("201", "200")
     )
     done: Json = {"204": {"description": "Done"}}
