@@ -198,6 +198,60 @@ def test_a_job_is_requeued_from_a_step(queue: Queue, clock: MovedClock) -> None:
         queue.requeue(job, from_step="d")
 
 
+def test_steps_that_were_undone_are_not_kept(queue: Queue) -> None:
+    """By a requeue from a later step: it would go on with a payment that was given back."""
+    did: list[str] = []
+
+    @queue.task(attempts=1)
+    def order(ctx: Context) -> None:
+        for name in ("look", "pay", "ship"):
+            ctx.step(name, did.append, name)
+            if name == "pay":
+                ctx.compensate(name, did.append, "-pay")
+        if len(did) == 4:
+            raise ValueError
+
+    job = order.add()
+    did.append("begin")
+    run_all(queue)
+    assert did == ["begin", "look", "pay", "ship", "-pay"]
+    with pytest.raises(BadInput, match="from_step is 'ship', and must be pay, or a step before it"):
+        queue.requeue(job, from_step="ship")
+    queue.requeue(job, from_step="pay")
+    run_all(queue)
+
+    assert did[5:] == ["pay", "ship"]
+    assert job.get().state == State.FINISHED
+
+
+def test_a_signal_that_does_not_fit_or_come_fails_the_job_at_once(queue: Queue, clock: MovedClock) -> None:
+    """Another attempt would find the same; a function may catch it, and wait for the next."""
+
+    @queue.task
+    def strict(ctx: Context) -> int:
+        return ctx.wait_for("go", type=int, timeout="1h")
+
+    @queue.task
+    def patient(ctx: Context) -> int:
+        while True:
+            try:
+                return ctx.wait_for("go", type=int)
+            except BadInput:
+                continue
+
+    jobs = [strict.add(), strict.add(), patient.add()]
+    run_all(queue)
+    for job, value in ((jobs[0], "x"), (jobs[2], "x"), (jobs[2], 5)):
+        queue.signal(job, "go", value)
+        run_all(queue)
+    clock.advance(HOUR_MS)
+    run_all(queue)
+
+    assert jobs[0].get().reason.startswith("data of signal go is 'other', and must be as the function waits")
+    assert jobs[1].get().reason == "signal 'go' did not come within 1h"
+    assert jobs[2].result() == 5
+
+
 def test_a_cancel_that_no_run_has_seen_undoes_all_the_same(queue: Queue, clock: MovedClock) -> None:
     """Whether the run then sleeps, raises, or waits for its next attempt; a lost run goes on with it."""
     did: list[str] = []

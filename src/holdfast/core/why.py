@@ -32,7 +32,16 @@ class Facts(Record, frozen=True, kw_only=True):
 
 def why(job: Job, facts: Facts) -> str:
     """One sentence: what the job waits for, which worker has it, or how it ended."""
-    return _WHY[job.place](job, facts)
+    return _WHY[job.place](job, facts) + _undoing(job)
+
+
+def _undoing(job: Job) -> str:
+    """Why the next run of a waiting job only undoes its steps; "": it does not."""
+    if job.place in (Place.RUNNING, Place.DONE):
+        return ""
+    if job.undoes:
+        return f" It runs once more to undo its steps, and then fails: {job.undoes}."
+    return " It was cancelled, and runs once more to undo its steps." if job.cancel_requested else ""
 
 
 def _waits(job: Job) -> str:

@@ -56,6 +56,18 @@ class Function(Protocol):
     _only_undoes: bool
 
 
+class SignalTimeout(Timeout, Failed):
+    """A signal did not come in time: no other attempt would find it."""
+
+    __module__, __qualname__ = "holdfast", "Timeout"
+
+
+class BadSignal(BadInput, Failed):
+    """A signal came with data of another type: no other attempt would find another."""
+
+    __module__, __qualname__ = "holdfast", "BadInput"
+
+
 class CallEnd(msgspec.Struct, omit_defaults=True):
     """How a job ended that was called: its result, or why there is none."""
 
@@ -209,11 +221,16 @@ def wait_for(run: Function, name: str, *, timeout: Duration | None, kind: Any, d
     wait = Suspension(kind="signal", name=name, delay_ms=limit_ms)
     entry = yield from _wait(run, wait)
     if entry.ended:
-        return read_json(f"signal {name}", entry.result, kind, needed="such as the handler waits for")
+        try:
+            return msgspec.json.decode(entry.result, type=kind, dec_hook=from_json_type)
+        except msgspec.DecodeError as error:
+            reason, _ = reason_and_path(error)
+            needed = f"as the function waits for it: {reason}"
+            raise BadSignal(f"data of signal {name}", "other", needed=needed) from None
     if not _is_past(run, entry):
         _suspend(run, wait, entry)
     if default is RAISE:
-        raise Timeout(f"signal {name!r} did not come within {timeout}")
+        raise SignalTimeout(f"signal {name!r} did not come within {timeout}")
     return default
 
 

@@ -1,5 +1,7 @@
 """Functions that go on later: how a run is suspended, and what wakes its job. See docs/decisions/0025."""
 
+from collections.abc import Sequence
+
 from msgspec.structs import replace
 
 from ...core import commands as c
@@ -9,7 +11,7 @@ from ...core.bounds import DAY_MS, MAX_TIME_MS
 from ...core.errors import BadInput, NotFound, Refused
 from ...core.job import Job, Place, Wait
 from ...core.kinds import SIGNAL_KEY, name_of
-from ...core.notes import StepResult, entry_size
+from ...core.notes import UNDO, StepResult, entry_size
 from ...core.rules import waits_for_signal
 from ..batch import notes
 from ..batch.batch import Batch
@@ -122,9 +124,24 @@ def cut_from(batch: Batch, job: Job, wanted: str) -> Job:
         names = ", ".join(dict.fromkeys([one.name for one in entries[-SHOWN:] if one.name]))
         found = f"the last are {names}" if names else f"it has {job.steps}"
         raise BadInput("from_step", wanted, needed=f"the name or number of a step of job {job.id}: {found}")
+    _check_not_undone(entries, first)
     kept = first.number - 1
     size = sum(entry_size(one) for one in entries[:kept])
     return replace(job, steps=kept, step_bytes=size, open_call=job.open_call if job.open_call <= kept else 0)
+
+
+def _check_not_undone(entries: Sequence[StepResult], first: StepResult) -> None:
+    """Refuse to keep a step that was undone."""
+    begun = next((at for at, one in enumerate(entries) if one.kind == "undo"), len(entries))
+    undone = [one.name.removeprefix(UNDO) for one in entries[begun + 1 :] if one.kind == "step"]
+    # What undoes a step has its name, perhaps with a number behind it; if not, it may be any step.
+    numbers = {one.name: one.number for one in reversed(entries[:begun])}
+    last = min((numbers.get(name.partition(" #")[0], 1) for name in undone), default=first.number)
+    if first.number > last:
+        needed = (
+            f"{entries[last - 1].name or last}, or a step before it: what was undone is {', '.join(undone)}"
+        )
+        raise BadInput("from_step", first.name or first.number, needed=needed)
 
 
 def send_signal(batch: Batch, command: c.SendSignal) -> None:
