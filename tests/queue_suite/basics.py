@@ -226,7 +226,8 @@ def test_jobs_are_listed_by_what_they_are(queue: Queue) -> None:
     assert ids(domain="x") == [waits.id]
     assert ids(state="queued") == [waits.id, elsewhere.id]
     assert ids(state="RUNNING") == []
-    assert ids(archived=True) == [done.id]
+    assert ids(archived=True) == ids(state="FINISHED") == ids(state="finished", task="a") == [done.id]
+    assert ids(state="FINISHED", archived=False) == ids(state="CANCELLED") == []
 
 
 def test_a_long_list_is_read_page_by_page(queue: Queue) -> None:

@@ -20,6 +20,7 @@ from ..core.bounds import PAGE_JOBS
 from ..core.commands import Cancel, Command, Delete, Requeue
 from ..core.errors import HoldfastError, NotFound, Refused, StoreError
 from ..core.units import counted
+from ..queue.asks import ARCHIVED_STATES
 from .exits import Exit, complain, tell
 from .output import Listing, confirm, cut, emit, progress, say, since, table
 from .records import job_record, key_text
@@ -35,7 +36,6 @@ TOGETHER = 500
 # This many errors are printed one by one.
 TOLD = 20
 # Jobs that ended like this are in the archive, except children that their parent has not read yet.
-ARCHIVED_STATES = ("FINISHED", "CANCELLED")
 
 
 # Which jobs

@@ -305,13 +305,14 @@ class AsyncQueue(BaseQueue):
         domain: Key | None = None,
         parent: JobRef | None = None,
         schedule: str | None = None,
-        archived: bool = False,
+        archived: bool | None = None,
         after: JobRef | None = None,
         limit: int = 100,
     ) -> list[Job]:
-        """Jobs that match, oldest first."""
+        """Jobs that match, oldest first; see `Queue.jobs`."""
         fields = {"task": task, "state": state, "domain": domain, "parent_id": parent, "schedule": schedule}
-        return await self._ask(asks.jobs(self.tenant, after=after, limit=limit, archived=archived, **fields))
+        asked = asks.jobs(self.tenant, after=after, limit=limit, archived=archived, **fields)
+        return asks.first_jobs([await self._ask(one) for one in asked], limit)
 
     async def counts(self) -> dict[str, dict[str, int]]:
         """The number of jobs of each task in each state."""

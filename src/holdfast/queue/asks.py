@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable
 from datetime import timedelta
+from itertools import chain
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from msgspec.structs import replace
@@ -35,6 +36,8 @@ from .options import (
 )
 
 T = TypeVar("T")
+# The jobs of these states are in the archive, unless their parent still runs.
+ARCHIVED_STATES = (State.FINISHED, State.CANCELLED)
 
 
 class QueueRequest(NamedTuple, Generic[T]):
@@ -341,8 +344,10 @@ def why(job: Any) -> QueueRequest[str]:
     return QueueRequest(q.Explain(job_id=job_id(job)), same)
 
 
-def jobs(tenant: str, *, after: Any, limit: int, **fields: Any) -> QueueRequest[list[Job]]:
-    """Jobs that match, by age."""
+def jobs(
+    tenant: str, *, after: Any, limit: int, archived: bool | None, **fields: Any
+) -> list[QueueRequest[list[Job]]]:
+    """Jobs that match, by age; where both live and archived ones may, in two lists."""
     state = fields.get("state")
     if state is not None:
         try:
@@ -358,8 +363,17 @@ def jobs(tenant: str, *, after: Any, limit: int, **fields: Any) -> QueueRequest[
     if fields.get("parent_id") is not None:
         fields["parent_id"] = job_id(fields["parent_id"])
     check_whole("limit", limit, 1, PAGE_JOBS)
-    wanted = q.JobFilter(tenant=tenant, **fields)
-    return QueueRequest(q.ListJobs(filter=wanted, after=job_id(after) if after else 0, limit=limit), same)
+    places: tuple[bool, ...] = (bool(archived),)
+    if archived is None and fields.get("state") in ARCHIVED_STATES:
+        places = (False, True)
+    start = job_id(after) if after else 0
+    filters = [q.JobFilter(tenant=tenant, archived=place, **fields) for place in places]
+    return [QueueRequest(q.ListJobs(filter=one, after=start, limit=limit), same) for one in filters]
+
+
+def first_jobs(found: list[list[Job]], limit: int) -> list[Job]:
+    """The first of several lists of jobs, by age."""
+    return found[0] if len(found) == 1 else sorted(chain(*found), key=lambda job: job.id)[:limit]
 
 
 def children(job: Any, *, after: Any, limit: int) -> QueueRequest[list[Job]]:

@@ -315,13 +315,18 @@ class Queue(BaseQueue):
         domain: Key | None = None,
         parent: JobRef | None = None,
         schedule: str | None = None,
-        archived: bool = False,
+        archived: bool | None = None,
         after: JobRef | None = None,
         limit: int = 100,
     ) -> list[Job]:
-        """Jobs that match, oldest first, after `after`; `archived`: those that are FINISHED or CANCELLED."""
+        """Jobs that match, oldest first, after `after`.
+
+        Jobs that are FINISHED or CANCELLED are in the archive, unless their parent still runs: you get them
+        with `archived=True`, or by one of these states.
+        """
         fields = {"task": task, "state": state, "domain": domain, "parent_id": parent, "schedule": schedule}
-        return self._ask(asks.jobs(self.tenant, after=after, limit=limit, archived=archived, **fields))
+        asked = asks.jobs(self.tenant, after=after, limit=limit, archived=archived, **fields)
+        return asks.first_jobs([self._ask(one) for one in asked], limit)
 
     def counts(self) -> dict[str, dict[str, int]]:
         """The number of jobs of each task in each state."""
