@@ -13,8 +13,7 @@ from holdfast.core.slots import slot_of_record, slot_of_schedule
 from holdfast.core.unique import read_unique
 from holdfast.engine.commands.schedules import read_kept
 from holdfast.engine.migrate.move import StoreMove
-from holdfast.engine.migrate.parts import CopiedPart, CountsPart, Live, Settled
-from holdfast.engine.migrate.rows import Rows
+from holdfast.engine.migrate.parts import CopiedPart, CountsPart, Live, Rows, Settled
 from holdfast.queue.queue import Queue
 from holdfast.store.contract import AnyStore, JobFilter, ReadTxn, WaitingQuery
 from holdfast.store.sharded.store import ShardedStore

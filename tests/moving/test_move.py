@@ -9,7 +9,7 @@ from holdfast.core.errors import Moved, Stopped
 from holdfast.core.indexed import LogItem
 from holdfast.core.kinds import DOMAIN, LOG_ITEMS, LOG_KEYS, UNIQUE, log_table, name_of
 from holdfast.core.moving import Standing
-from holdfast.engine.migrate import parts, rows
+from holdfast.engine.migrate import parts
 from tests.moving.filled import check_same, fill, make_queue, seen, standing_of
 
 LOG = name_of("", "events")
@@ -167,9 +167,8 @@ def test_a_writer_that_waits_is_answered_at_the_end(files, opened):
 
 def test_large_bodies_are_copied_a_few_at_a_time(files, opened, monkeypatch):
     """A transaction's worth, however many jobs a page has; the items of a log too."""
-    for module in (parts, rows):
-        monkeypatch.setattr(module, "CLAIM_BYTES", 1_000)
-        monkeypatch.setattr(module, "BODIES_AT_ONCE", 1)
+    monkeypatch.setattr(parts, "CLAIM_BYTES", 1_000)
+    monkeypatch.setattr(parts, "BODIES_AT_ONCE", 1)
     queue = opened(make_queue(files.open_source))
     for n in range(10):
         queue.add("big", "x" * 400 + str(n))

@@ -18,7 +18,7 @@ from holdfast.store.contract import (
     leased_all,
 )
 from holdfast.store.sqlite import claim as sqlite_claim
-from holdfast.store.sqlite.presence import SqlitePresence
+from holdfast.store.sqlite.notify import SqlitePresence
 from holdfast.store.sqlite.store import SqliteStore
 from holdfast.store.sqlite.txn import SqliteTxn
 from holdfast.testing.stores.making import (

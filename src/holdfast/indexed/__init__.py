@@ -16,8 +16,7 @@ pipeline    stages, each the next one's source
 """
 
 from ..core.errors import Backwards, Trimmed
-from .aio import AsyncConsumer
-from .aio_group import AsyncConsumerGroup
+from .aio import AsyncConsumer, AsyncConsumerGroup
 from .asks import Appended
 from .base import AlreadyStarted
 from .consumer import Consumer

@@ -14,8 +14,7 @@ from ..queue.aio import AsyncQueue
 from ..queue.options import Duration
 from ..queue.queue import Queue
 from ..store.common.clock import monotonic_s
-from .aio import waited
-from .aio_group import AsyncConsumerGroup
+from .aio import AsyncConsumerGroup, waited
 from .base import OnAdvance
 from .group import LATER, ConsumerGroup
 from .progress import AsyncProgress, Progress

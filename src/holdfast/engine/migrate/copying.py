@@ -24,8 +24,7 @@ import msgspec
 from ...core.errors import StoreCorrupt
 from ...core.units import counted
 from ...store.contract import Changes, JobFilter, ReadTxn, Store, Txn
-from .parts import CopiedPart, CountsPart, Live, Settled, ShardCountsPart, Tally
-from .rows import row_parts
+from .parts import CopiedPart, CountsPart, Live, Settled, ShardCountsPart, Tally, row_parts
 
 AnyPart = CopiedPart[Any, Any]
 Rows = Sequence[Any]

@@ -38,8 +38,7 @@ from ...store.sharded.shard import MARK
 from ..records import find_notice
 from ..sysid import Sysid
 from .copying import Copier, Tell, is_empty
-from .parts import check_place
-from .rows import check_rows
+from .parts import check_place, check_rows
 
 # Passes while the source is in use: at least two, of which the second finds changes made during the first and
 # compares all bodies; more while there is much to write, so that the source is stopped for a shorter time.

@@ -1,4 +1,4 @@
-"""How processes that share a schema wake each other: LISTEN and NOTIFY, and polling.
+"""How processes that share a schema wake each other, and which are running: LISTEN and NOTIFY, and polling.
 
 A waiting process has its own connection that listens (`Listener`). A process that misses a notification, or
 cannot listen behind a pooler, polls whether any transaction has begun since.
@@ -9,12 +9,18 @@ Notifications are sent by a thread after the commits; no reply waits for them:
        └──▶ notifier ─▶ NOTIFY     until its commit is on the disk: all would commit one after the other
 
 Several in a row are sent as one, and the last one is sent before the store is closed.
+
+Each running process holds an advisory lock of its session, without a write.
+
+The lock ends with the session, and the session with the process, or half a minute after its machine is gone.
+Behind a transaction pooler sessions are shared, so presence is not available.
 """
 
 import atexit
 import os
 import threading
 import weakref
+from collections.abc import Collection
 from time import sleep
 from typing import Any
 
@@ -23,9 +29,11 @@ import psycopg
 from ...core.errors import Conflict, HoldfastError
 from ..common.interrupts import ServiceThread, wake
 from ..common.listener import END, POLL_S, SELDOM_S, SOON_S, Listener, PollTimes
-from .connection import OwnConnection
+from ..common.waker import wait_readable
+from .connection import OwnConnection, PostgresConnection
+from .locks import hashed
 from .pool import Pool
-from .statements import channel
+from .statements import channel, numbers
 from .url import PostgresAddress
 
 # Changes whenever a transaction that writes begins, in whichever database: cheap, and enough for a hint.
@@ -161,3 +169,85 @@ _senders: "weakref.WeakSet[PostgresNotifier]" = weakref.WeakSet()
 def _close_all() -> None:
     for sender in list(_senders):
         sender.close(EXIT_S)
+
+
+# How soon the server notices that a machine has disappeared; its own default is two hours.
+_ALIVE = "SET tcp_keepalives_idle = 15; SET tcp_keepalives_interval = 5; SET tcp_keepalives_count = 3"
+_PRESENT = """SELECT (classid::bigint << 32) | objid::bigint
+FROM pg_locks WHERE locktype = 'advisory' AND granted AND objsubid = 1
+AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
+AND (classid::bigint << 32) | objid::bigint = ANY(%s::bigint[])"""
+
+
+class PostgresPresence:
+    """The announced names of one process."""
+
+    def __init__(self, address: PostgresAddress, pool: Pool) -> None:
+        self._address, self._pool = address, pool
+        self._names: list[str] = []
+        self._connection: OwnConnection | None = None
+        self._pid = os.getpid()
+
+    def appear(self, name: str) -> bool:
+        """Announce a unique name; False if that is not possible."""
+        if not self._address.notify or self._pool.pooled:
+            # `notify=off` is set by users of a pooler, where sessions are shared.
+            return False
+        if name not in self._names:
+            self._names.append(name)
+            try:
+                if self._connection is None:
+                    self._begin()
+                else:
+                    self._lock(self._connection, name)
+            except psycopg.Error:
+                self._names.remove(name)
+                self._drop()
+                raise
+        return not self._pool.pooled
+
+    def keep(self) -> None:
+        """Announce the names again if the session was lost."""
+        if not self._names or self._pid != os.getpid():
+            return
+        connection = self._connection
+        try:
+            if connection is not None and connection.is_open:
+                if wait_readable([connection.pgconn.socket], 0.0):
+                    connection.pgconn.consume_input()
+                return
+            self._begin()
+        except psycopg.Error:
+            # The server is down: retried at the next call.
+            self._drop()
+
+    def close(self) -> None:
+        """Close the session, and so release the locks."""
+        self._names.clear()
+        if self._pid == os.getpid():
+            self._drop()
+
+    def _begin(self) -> None:
+        connection = self._connection = self._pool.connect()
+        if self._pool.pooled:
+            # The first connection has shown it: a lock would stay in the pooler's session after our end.
+            self.close()
+            return
+        connection.execute(_ALIVE)
+        for name in self._names:
+            self._lock(connection, name)
+
+    def _lock(self, connection: PostgresConnection, name: str) -> None:
+        connection.value("SELECT pg_advisory_lock(%s) IS NULL", (hashed(self._address.schema, name),))
+
+    def _drop(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
+
+
+def find_present(connection: PostgresConnection, schema: str, names: Collection[str]) -> set[str]:
+    """Those of these names whose processes are running."""
+    locks = {name: hashed(schema, name) for name in names}
+    found = {row[0] for row in connection.rows(_PRESENT, (numbers([*locks.values()]),))} if locks else set()
+    return {name for name, lock in locks.items() if lock in found}

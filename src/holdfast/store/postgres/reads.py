@@ -18,7 +18,7 @@ from .. import ready_pairs
 from ..contract import CountKey, JobFilter, Moments, Row, TallyKey, Waiting, WaitingQuery, is_skipped
 from ..ready_pairs import Tasks, wrapped
 from .connection import PostgresConnection, Values
-from .presence import find_present
+from .notify import find_present
 from .starts import Starts, Walks
 from .statements import ABOVE, key_texts, numbers, raws, read_key, texts, written_key
 

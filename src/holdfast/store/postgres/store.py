@@ -38,10 +38,9 @@ from .counts import FOLD_ROWS, Folding
 from .doctor import complaints, facts, repair_records
 from .errors import LOCKED, POOLED, code_of, is_lost, translated
 from .locks import Locks, Wants, lock_number
-from .notify import NEWEST, PostgresListener, PostgresNotifier
+from .notify import NEWEST, PostgresListener, PostgresNotifier, PostgresPresence
 from .open import layout_of, make_ready, migrate, script
 from .pool import Pool
-from .presence import PostgresPresence
 from .reads import FEW_PAIRS, FIRST_TABLES, PostgresReads, for_first_reads
 from .starts import SLOW_S, SLOW_WALKS, Starts, Walks
 from .statements import LAYOUT, channel, numbered, numbers, statements

@@ -57,10 +57,9 @@ from .keys import (
     pair_of,
     written_at,
 )
-from .notify import RedisListener
+from .notify import RedisListener, RedisPresence
 from .open import LAYOUT, ServerInfo, is_replicated, open_server, waiting_commands
 from .plain import MOST_PAIRS, Adding, find_leased, is_single, lease_command, leased_of
-from .presence import RedisPresence
 from .reads import RedisHint, RedisView
 from .rows import ClockBehind, KnownVersion, VersionChanged
 from .txn import HeldJobs, RedisKeepingTxn, RedisTxn

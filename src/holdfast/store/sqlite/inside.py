@@ -9,8 +9,8 @@ from ..common.lending import driver_of
 from ..contract import Changes, Txn
 from .connection import SqliteConnection
 from .errors import faults
+from .notify import SqlitePresence
 from .open import create_tables, needs_migration
-from .presence import SqlitePresence
 from .txn import SqliteTxn
 
 T = TypeVar("T")

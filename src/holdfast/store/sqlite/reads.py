@@ -12,7 +12,7 @@ from ...core.limits import DomainCounts, DomainKey
 from .. import ready_pairs
 from ..contract import CountKey, JobFilter, Moments, Row, TallyKey, Waiting, WaitingQuery
 from .connection import SqliteConnection
-from .presence import SqlitePresence
+from .notify import SqlitePresence
 from .statements import (
     JOBS,
     ROWS,

@@ -52,10 +52,9 @@ from .doctor import complaints, particulars, repair_records
 from .errors import faults, is_refusal, translated
 from .guard import OTHERS, UNFENCE, inode_of
 from .lock import NOW, begin
-from .notify import SqliteNotifier
+from .notify import SqliteNotifier, SqlitePresence
 from .open import is_in_wal, needs_migration
 from .pool import SqlitePool
-from .presence import SqlitePresence
 from .reads import SqliteReads
 from .statements import BODY_BYTES, LAYOUT, SQL, use_layout
 from .txn import SqliteTxn, rest_of_new

@@ -21,7 +21,7 @@ from ..common.records import COLD
 from ..contract import UNCHANGED, Changes, ClaimQuery, CountKey, Moments, NewJobs, RowKey, TallyKey
 from .claim import Pair, find_ready
 from .connection import SqliteConnection
-from .presence import SqlitePresence
+from .notify import SqlitePresence
 from .reads import SqliteReads
 from .statements import BODY_BYTES, LAYOUT, SQL, cut, in_layout, listed, sized, table_of, with_ids
 
