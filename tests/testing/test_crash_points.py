@@ -161,6 +161,19 @@ def test_the_commands_of_a_coroutine_are_points_too():
     assert len(done) == len(points) + 2
 
 
+def test_schedules_do_not_fire_in_a_history():
+    """They would go on for ever, and have nothing to do with the scenario."""
+    queue = holdfast.connect("memory://")
+
+    @queue.task(every="5s")
+    def tick() -> None: ...
+
+    @queue.task
+    def order() -> None: ...
+
+    assert len(testing.crash_points(lambda: queue, lambda _: order.add())) == 2
+
+
 def test_a_scenario_that_runs_nothing_is_refused():
     queue = holdfast.connect("memory://")
     with pytest.raises(BadInput, match="scenario"):

@@ -62,7 +62,7 @@ def crash_points(
     `make` returns the queue with your tasks, a new one or always the same: it gets a new store each time.
     `scenario` resets external state and adds jobs; it may return their handles, otherwise all jobs must end
     FINISHED. `check` is called at the end of each history: the external effects of your handlers must be
-    right, although some of them happened twice.
+    right, although some of them happened twice. Schedules are paused.
     """
     with _history(make()) as (queue, clock):
         points = _points(queue, scenario, check)
@@ -212,6 +212,9 @@ def _begin(queue: Queue, scenario: Callable[[Queue], Any]) -> list[int]:
     """Run a scenario; returns the jobs that it returned; none: all jobs."""
     # Before the commands of handlers are watched.
     queue.sync()
+    # What they add has nothing to do with the scenario, and would have no end.
+    for schedule in queue.schedules():
+        queue.pause_schedule(schedule.name)
     returned = scenario(queue)
     if isinstance(returned, Handle):
         return [returned.id]
