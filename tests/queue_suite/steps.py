@@ -232,3 +232,27 @@ def test_a_kept_result_that_no_longer_fits_is_told(queue: Queue, clock: MovedClo
 
     assert "result of step value" in job.get().reason
     assert queue.steps(job) == {"value": "a"}
+
+
+def test_a_step_that_is_cancelled_while_it_is_recorded_is_done(queue: Queue) -> None:
+    """As by `asyncio.timeout`: its function has ended, and is not called again."""
+    calls: list[int] = []
+
+    async def pay() -> int:
+        calls.append(1)
+        task = asyncio.current_task()
+        assert task is not None
+        task.cancel()
+        return len(calls)
+
+    @queue.task
+    async def order(ctx: AsyncContext) -> int:
+        paying = asyncio.create_task(ctx.step("pay", pay))
+        with pytest.raises(asyncio.CancelledError):
+            await paying
+        return await ctx.step("pay", pay)
+
+    job = order.add()
+    take(queue).run()
+
+    assert (job.result(), calls) == (1, [1])

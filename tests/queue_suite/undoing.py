@@ -315,3 +315,172 @@ def test_a_result_that_cannot_be_written_undoes_the_steps(queue: Queue) -> None:
 
     assert did == ["book", "-book"]
     assert "result" in job.get().reason
+
+
+class Killed(BaseException):
+    """Ends a run as a dead process does: without an answer."""
+
+
+def killed() -> None:
+    """A step that never returns."""
+    raise Killed
+
+
+def test_a_job_whose_next_step_kills_its_process_undoes_the_steps_before(
+    queue: Queue, clock: MovedClock
+) -> None:
+    """The store knows before that step that there is something to undo."""
+    did: list[str] = []
+
+    @queue.task(losses=2)
+    def order(ctx: Context) -> None:
+        ctx.step("charge", did.append, "charge")
+        ctx.compensate("charge", did.append, "-charge")
+        ctx.step("print", killed)
+
+    job = order.add()
+    for _ in range(2):
+        with pytest.raises(Killed):
+            take(queue, lease="10s").run()
+        clock.advance(11 * SECOND_MS)
+    run_all(queue)
+
+    assert (job.get().state, did) == (State.FAILED, ["charge", "-charge"])
+    assert kinds(queue, job) == ["step charge", "undo undo", "step undo charge"]
+
+
+@pytest.mark.parametrize("way", ["is changed", "is lost"])
+def test_a_cancel_stays_until_the_steps_are_undone(queue: Queue, clock: MovedClock, way: str) -> None:
+    """Though the job is changed meanwhile, or is lost too often; it does not repeat."""
+    did: list[str] = []
+
+    @queue.task(losses=1)
+    def order(ctx: Context) -> None:
+        ctx.step("book", did.append, "book")
+        ctx.compensate("book", did.append, "-book")
+        if way == "is lost":
+            ctx.step("print", killed)
+        ctx.sleep("1h")
+
+    job = order.using(repeat="DAILY").add()
+    if way == "is lost":
+        with pytest.raises(Killed):
+            take(queue, lease="10s").run()
+        queue.cancel(job)
+        clock.advance(11 * SECOND_MS)
+    else:
+        run_all(queue)
+        queue.cancel(job)
+        queue.update(job, priority=7)
+    run_all(queue)
+
+    assert (job.get().state, did) == (State.CANCELLED, ["book", "-book"])
+
+
+def test_a_repeating_job_that_has_expired_undoes_its_steps_and_ends(queue: Queue, clock: MovedClock) -> None:
+    """As one does that has nothing to undo."""
+    did: list[str] = []
+
+    @queue.task
+    def order(ctx: Context) -> None:
+        ctx.compensate("book", did.append, "-book")
+        ctx.sleep("2h")
+
+    job = order.using(repeat="DAILY", expires="1h").add()
+    run_all(queue)
+    clock.advance(HOUR_MS)
+    run_all(queue)
+
+    assert (job.get().state, job.get().reason, did) == (State.FAILED, "expired", ["-book"])
+
+
+def test_a_job_that_expires_before_its_next_attempt_undoes_its_steps(queue: Queue, clock: MovedClock) -> None:
+    """Also if it was not to be seen when its run began."""
+    did: list[str] = []
+
+    @queue.task(expires="1h", backoff="10m")
+    def order(ctx: Context) -> None:
+        ctx.step("book", did.append, "book")
+        ctx.compensate("book", did.append, "-book")
+        clock.advance(55 * MINUTE_MS)
+        raise ValueError
+
+    job = order.add()
+    take(queue).run()
+    run_all(queue)
+
+    assert (job.get().state, job.get().reason, did) == (State.FAILED, "expired", ["book", "-book"])
+
+
+def test_each_compensation_is_done_whatever_its_name(queue: Queue) -> None:
+    """Also if a step has that name, or another one has the name with a number."""
+    did: list[str] = []
+
+    @queue.task
+    def order(ctx: Context) -> None:
+        ctx.step("undo a", did.append, "step")
+        for number, name in enumerate(("a", "b #2", "b", "b", "b")):
+            ctx.compensate(name, did.append, f"-{number}")
+        raise Failed("no")
+
+    order.add()
+    run_all(queue)
+
+    assert did == ["step", "-4", "-3", "-2", "-1", "-0"]
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_a_run_that_has_lost_its_job_undoes_no_more(
+    queue: Queue, clock: MovedClock, *, is_async: bool
+) -> None:
+    """The next run does: no step is undone by both."""
+    did: list[str] = []
+
+    def undo(name: str) -> None:
+        did.append(f"-{name}")
+        if did == ["-b"]:
+            clock.advance(HOUR_MS)
+            take(queue, lease="10s")
+
+    def order(ctx: Context) -> None:
+        for name in ("a", "b"):
+            ctx.compensate(name, undo, name)
+        raise Failed("no")
+
+    async def order_async(ctx: AsyncContext) -> None:
+        for name in ("a", "b"):
+            ctx.compensate(name, undo, name)
+        raise Failed("no")
+
+    job = (queue.task(order_async) if is_async else queue.task(order)).add()
+    with pytest.raises(Failed):
+        take(queue, lease="10s").run()
+    assert did == ["-b"]
+    clock.advance(11 * SECOND_MS)
+    run_all(queue)
+
+    assert (job.get().state, did) == (State.FAILED, ["-b", "-b", "-a"])
+
+
+def test_a_gather_of_another_number_of_jobs_has_changed(queue: Queue) -> None:
+    """The job fails with a sentence that says so, and goes on when the function is put back."""
+    numbers = [1, 2]
+
+    @queue.task
+    def half(number: int) -> float:
+        return number / 2
+
+    @queue.task
+    def halves(ctx: Context) -> list[float]:
+        return ctx.gather(*[half.call(number) for number in numbers])
+
+    job = halves.add()
+    take(queue).run()
+    numbers.append(3)
+    run_all(queue)
+    assert "step 1 was a call of 2 jobs, is now of 3: the function has changed" in job.get().reason
+    numbers.pop()
+    queue.requeue(job)
+    run_all(queue)
+
+    assert job.result() == [0.5, 1.0]

@@ -292,7 +292,8 @@ def _check_answers(command: AnswerAll) -> None:
 def _check_step(command: Step) -> None:
     if command.kind not in ("step", "undo"):
         raise BadInput("kind", command.kind, needed="step or undo")
-    _check_steps((*command.before, NewStep(name=command.name, result=command.result)))
+    own = () if command.is_note else (NewStep(name=command.name, result=command.result),)
+    _check_steps((*command.before, *own))
 
 
 def _check_update(command: Update) -> None:

@@ -270,7 +270,9 @@ class Step(Command, frozen=True, kw_only=True):
 
     `before`: earlier entries of this run that are not recorded yet. `number`: the results of the jobs that
     the entry with this number has called, which may be archived now; repeated, it changes nothing. Of the
-    kind `undo` it is the reason why the job undoes its steps from now on.
+    kind `undo` it is the reason why the job undoes its steps from now on. Without a name it has no entry
+    of its own: it says with `compensates` that there is something to undo, before a step that may kill the
+    process.
     """
 
     hold: Hold
@@ -283,6 +285,11 @@ class Step(Command, frozen=True, kw_only=True):
     compensates: bool = False
     # The record as the holder knows it, which may save the store a read.
     held: Job | None = None
+
+    @property
+    def is_note(self) -> bool:
+        """Whether it has no entry of its own."""
+        return self.compensates and not (self.name or self.result or self.number)
 
 
 class WriteLog(Command, frozen=True, kw_only=True):

@@ -209,7 +209,7 @@ def retry(
             reason=f"gave up after {counted(job.attempts, 'attempt')}: {end.error or end.code}",
         )
     if job.expires_at and run_at >= job.expires_at:
-        return _give_up(job, now_ms=now_ms, reason=EXPIRED)
+        return fail_between_runs(job, now_ms=now_ms, reason=EXPIRED)
     scheduled_at = 0 if job.strict else job.scheduled_at or job.run_at
     kept = {"scheduled_at": scheduled_at, "cancel_requested": job.cancel_requested, "undoes": job.undoes}
     kept["losses"] = 0 if job.strict else job.losses
@@ -482,7 +482,7 @@ def update(
     if job.place not in WAITING:
         return job
     kept: dict[str, Any] = {"owner": job.owner, "lapsed": job.lapsed, "again_at": job.again_at}
-    kept |= {"waits_for": job.waits_for, "undoes": job.undoes}
+    kept |= {"waits_for": job.waits_for, "undoes": job.undoes, "cancel_requested": job.cancel_requested}
     return queued(job, run_at=job.run_at, now_ms=now_ms, **kept)
 
 
@@ -503,7 +503,8 @@ def fail_between_runs(job: Job, *, now_ms: int, reason: str) -> Job:
     if not job.compensates or job.undoes:
         return _give_up(job, now_ms=now_ms, reason=job.undoes or reason)
     job = expiring(job, 0) if job.expires_at else job
-    return queued(job, run_at=now_ms, now_ms=now_ms, scheduled_at=job.scheduled_at, undoes=reason)
+    kept = {"scheduled_at": job.scheduled_at, "cancel_requested": job.cancel_requested}
+    return queued(job, run_at=now_ms, now_ms=now_ms, undoes=reason, **kept)
 
 
 def _cancel_takes_effect(job: Job) -> bool:
@@ -513,7 +514,7 @@ def _cancel_takes_effect(job: Job) -> bool:
 
 
 def _run_again(job: Job, *, now_ms: int, ignore_repeat: bool) -> Job | None:
-    if job.cancel_requested:
+    if job.cancel_requested or job.undoes == EXPIRED:
         return None
     if job.again_at:
         return queued(job, run_at=job.again_at, now_ms=now_ms, **FRESH)

@@ -22,7 +22,7 @@ from .claimed import Holding
 from .durable import RAISE, Flow
 from .options import Duration, JobOptions, JobRef, TaskRef
 from .replay import Replay, read_error
-from .transactions import StepTransaction, begun, begun_async
+from .transactions import StepTransaction, begun, begun_async, to_the_end
 
 if TYPE_CHECKING:
     from .options import HasCall, PreparedCall
@@ -113,8 +113,7 @@ class Running:
         Such functions are called in reverse order. Call it after the step that it undoes.
         """
         if not self._is_undoing:
-            known = sum(other == name or other.startswith(f"{name} #") for other, _ in self._compensations)
-            named = f"{name} #{known + 1}" if known else name
+            named = durable.free_name(name, {other for other, _ in self._compensations})
             self._compensations.append((named, lambda: fn(*args, **kwargs)))
             self._job.undoing = self
 
@@ -452,9 +451,10 @@ class AsyncContext(Running):
             raise
         finally:
             del self._stepping[name]
-        return self._kept(
-            name, await self._do(durable.keep_step(self, name, value, durable.took_ms(began_s)))
-        )
+        return await to_the_end(self._keep(name, value, durable.took_ms(began_s)))
+
+    async def _keep(self, name: str, value: Any, took_ms: int) -> str:
+        return self._kept(name, await self._do(durable.keep_step(self, name, value, took_ms)))
 
     @asynccontextmanager
     async def transaction(self, name: str, connection: Any) -> AsyncIterator[StepTransaction]:

@@ -4,7 +4,7 @@ Each is a generator that yields requests and gets their replies, so that `Contex
 it. A wait that is not over ends the run: it raises `Suspended`.
 """
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Collection, Generator, Sequence
 from contextlib import suppress
 from datetime import datetime
 from typing import Any, NoReturn, Protocol, TypeVar
@@ -21,7 +21,7 @@ from ..core.commands import NewJob, Suspension
 from ..core.errors import BadInput, ChildFailed, NotFound, Timeout
 from ..core.job import Body, Job, State, StepKind, Unreadable
 from ..core.notes import StepResult
-from ..core.units import duration_ms, moment_ms
+from ..core.units import counted, duration_ms, moment_ms
 from ..store.common.clock import monotonic_s
 from . import tracing
 from .answers import RAISED, Failed, Retry, Suspended
@@ -30,7 +30,7 @@ from .claimed import Holding
 from .definition import readable_type, returned_type
 from .encoding import decode, encode_result, from_json_type, reason_and_path
 from .options import Duration
-from .replay import FunctionChanged, Replay, error_text, read_error
+from .replay import FunctionChanged, Replay, changed, error_text, read_error
 
 T = TypeVar("T")
 Flow = Generator[QueueRequest[Any], Any, T]
@@ -54,6 +54,10 @@ class Function(Protocol):
     _is_undoing: bool
     # Whether the job was cancelled, or has failed, before this run, which is for undoing its steps.
     _only_undoes: bool
+
+    @property
+    def has_compensations(self) -> bool:
+        """See `Running.has_compensations`."""
 
 
 class SignalTimeout(Timeout, Failed):
@@ -101,11 +105,17 @@ def begin_step(run: Function, name: str) -> Flow[StepResult | None]:
     entry = kept.step(name)
     if entry is None and _goes_back(run, kept):
         raise Suspended
-    if entry is None and run._job.record.steps >= STEPS_KEPT and not run._is_undoing:
+    if entry is not None:
+        return entry
+    run._job._check_open("do a step of")
+    if run._job.record.steps >= STEPS_KEPT and not run._is_undoing:
         raise Failed(
             f"step {name}: the job has {STEPS_KEPT:,} steps already; ctx.restart begins without them"
         )
-    return entry
+    if run.has_compensations and not run._job.record.compensates:
+        # The step may kill its process, each time: the store must know that there is something to undo.
+        yield from _record(run, "", "")
+    return None
 
 
 def keep_step(run: Function, name: str, value: Any, took_ms: int) -> Flow[str]:
@@ -131,7 +141,7 @@ def _record(
         took_ms=took_ms,
         before=before,
         number=number,
-        compensates=bool(run._compensations) and not run._is_undoing,
+        compensates=run.has_compensations,
         held=run._job.record if run._job.brings_record else None,
     )
     try:
@@ -159,6 +169,7 @@ def begin_undo(run: Function, outcome: Any) -> Flow[Any]:
     finally:
         job.end_of_run = end_of_run
     if kept.undo is not None:
+        kept.begin_undo()
         job.end_of_run = None
         error: Exception = Failed(str(read_error(kept.undo.result)))
         return Retry(0, counts=False, reason="cancelled") if job.record.cancel_requested else error
@@ -181,7 +192,17 @@ def begin_undo(run: Function, outcome: Any) -> Flow[Any]:
         return None
     job.end_of_run = None
     yield from _record(run, "undo", error_text(outcome), kind="undo")
+    kept.begin_undo()
     return outcome
+
+
+def free_name(name: str, taken: Collection[str]) -> str:
+    """The name of a compensation: with a number if there is one of that name already."""
+    named, count = name, 1
+    while named in taken:
+        count += 1
+        named = f"{name} #{count}"
+    return named
 
 
 def _checked(outcome: Any) -> Any:
@@ -240,6 +261,8 @@ def call(run: Function, news: Sequence[NewJob]) -> Flow[list[Any]]:
         return []
     wait = Suspension(kind="call", jobs=tuple(news))
     entry = yield from _wait(run, wait)
+    if len(entry.jobs) != len(news):
+        raise changed(entry.number, f"a call of {counted(len(entry.jobs), 'job')}", f"of {len(news):,}")
     if entry.ended:
         ends = msgspec.json.decode(entry.result, type=list[CallEnd])
     else:

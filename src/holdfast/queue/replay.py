@@ -34,11 +34,21 @@ class FunctionChanged(Failed):
     __module__, __qualname__ = "holdfast", "Failed"
 
 
+def changed(number: int, was: str, now: str) -> FunctionChanged:
+    """The error of a wait that was another in an earlier run."""
+    return FunctionChanged(
+        f"step {number} was {was}, is now {now}: the function has changed since the job was "
+        "suspended; put it back and requeue the job, or let ctx.version tell old jobs from new ones"
+    )
+
+
 class Replay:
     """The entries of a job, as far as this run has come to them."""
 
     def __init__(self, job: Job, found: Iterable[StepResult]) -> None:
         self._steps: dict[str, deque[StepResult]] = {}
+        # The steps that undo others, which may have the names of others.
+        self._undone: dict[str, deque[StepResult]] = {}
         self._waits: deque[StepResult] = deque()
         self._versions: dict[str, bool] = {}
         # Why an earlier run has begun to undo the steps; None: none has.
@@ -56,16 +66,21 @@ class Replay:
             if entry.kind == "undo":
                 self.undo = entry
                 continue
-            known = self._steps.get(entry.name)
+            steps = self._steps if self.undo is None else self._undone
+            known = steps.get(entry.name)
             if entry.kind == "step" and known and known[-1].kind == "step":
                 # It was recorded again, because a reply was lost: the later counts.
                 known[-1] = replace(entry, number=known[-1].number)
                 continue
             self._left.add(entry.number)
             if entry.kind in ("step", "error"):
-                self._steps.setdefault(entry.name, deque()).append(entry)
+                steps.setdefault(entry.name, deque()).append(entry)
             else:
                 self._waits.append(entry)
+
+    def begin_undo(self) -> None:
+        """The steps from here on undo others."""
+        self._steps = self._undone
 
     def step(self, name: str) -> StepResult | None:
         """The next recorded end of a step: an error, once, or its result; None: it is not recorded."""
@@ -106,10 +121,7 @@ class Replay:
         self._visit(entry)
         if (entry.kind, entry.name) != (kind, name):
             was, now = _described(entry.kind, entry.name), _described(kind, name)
-            raise FunctionChanged(
-                f"step {entry.number} was {was}, is now {now}: the function has changed since the job was "
-                "suspended; put it back and requeue the job, or let ctx.version tell old jobs from new ones"
-            )
+            raise changed(entry.number, was, now)
         return entry
 
     def take_unrecorded(self) -> tuple[NewStep, ...]:

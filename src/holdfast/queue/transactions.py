@@ -1,15 +1,16 @@
-"""A transaction of the caller's own connection, begun and committed for a step (`ctx.transaction`)."""
+"""How steps are committed: also in a transaction of the caller's own connection (`ctx.transaction`)."""
 
 import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Coroutine, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 from ..core.errors import BadInput
 from ..core.notes import StepResult
 from ..store.common.lending import is_of, kind_of
 from .encoding import decode
 
+T = TypeVar("T")
 NEEDED = "without an open transaction: ctx.transaction begins one, and commits it"
 
 
@@ -89,3 +90,15 @@ async def begun_async(connection: Any) -> AsyncIterator[None]:
 def _check_idle(connection: Any, is_idle: bool) -> None:
     if not is_idle:
         raise BadInput("connection", f"{kind_of(connection)} in a transaction", needed=NEEDED)
+
+
+async def to_the_end(work: Coroutine[Any, Any, T]) -> T:
+    """Await it to its end, though the caller is cancelled meanwhile: a commit that has begun counts."""
+    from asyncio import CancelledError, ensure_future, shield, wait
+
+    task = ensure_future(work)
+    try:
+        return await shield(task)
+    except CancelledError:
+        await wait([task])
+        raise

@@ -97,6 +97,8 @@ def step(batch: Batch, job: Job, command: c.Step) -> Job:
         # The data was changed during this run: the next run does all steps again.
         return job
     job = replace(job, compensates=job.compensates or command.compensates)
+    if command.is_note:
+        return notes.add_steps(batch, job, command.before)
     if not command.number:
         new = c.NewStep(kind=command.kind, name=command.name, result=command.result, took_ms=command.took_ms)
         last = notes.find_step(batch, job, job.steps) if command.before else None
