@@ -210,6 +210,22 @@ def test_an_argument_among_the_options_is_told_to_be_data(queue):
         queue.add("resize", {"path": "a"}, prio=1)
 
 
+def test_a_task_with_options_is_refused_where_a_task_is_wanted(queue):
+    """Its options, and the transaction of its connection, would be passed over in silence."""
+
+    @queue.task
+    def resize(path: str) -> None: ...
+
+    later = resize.using(delay="1h")
+    with pytest.raises(
+        holdfast.BadInput, match="task is 'resize with options', and must be a task, or its name"
+    ):
+        queue.add(later, {"path": "a"})
+    with pytest.raises(holdfast.BadInput, match="resize with options"):
+        queue.add(resize, {"path": "a"}, then=(later, {"path": "b"}))
+    assert queue.counts() == {}
+
+
 def test_a_key_that_is_empty_is_told_that_none_means_none(queue):
     for add in (lambda: queue.add("work", unique=""), lambda: queue.add("work", domain=b"")):
         with pytest.raises(

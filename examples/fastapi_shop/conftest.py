@@ -4,4 +4,5 @@ import os
 from tempfile import TemporaryDirectory
 
 folder = TemporaryDirectory(prefix="shop-")
-os.environ.setdefault("SHOP_DATABASE", f"sqlite:///{folder.name}/shop.db")
+# Not that of the process which has started this one: pytest-xdist starts several.
+os.environ["SHOP_DATABASE"] = f"sqlite:///{folder.name}/shop.db"

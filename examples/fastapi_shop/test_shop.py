@@ -1,4 +1,4 @@
-"""Tests of the shop: jobs are in memory, and orders in the database of SHOP_DATABASE."""
+"""Tests of the shop: jobs are in memory, and orders in a database of `conftest.py`."""
 
 from collections.abc import Iterator
 

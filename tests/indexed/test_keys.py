@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 import holdfast
 from holdfast.core import commands as c
-from holdfast.core.errors import StoreCorrupt, TooLarge
+from holdfast.core.errors import BadInput, StoreCorrupt
 from holdfast.core.indexed import LogItem
 from holdfast.indexed import ConsumerGroup, Log, Progress, pipeline, set_by_hand, stage
 from holdfast.indexed.log import job_id_of, stored_key
@@ -85,7 +85,7 @@ def test_a_key_has_up_to_1024_bytes_of_either_kind(queue, key):
     assert log.append(1, key=key) == 1
     assert not log.append(1, key=key).is_new
     for wrong in (key + key[:1], key[:0]):
-        with pytest.raises(TooLarge, match="key"):
+        with pytest.raises(BadInput, match="key"):
             log.append(2, key=wrong)
 
 

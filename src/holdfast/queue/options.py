@@ -279,9 +279,17 @@ def _name_of(task: Any) -> str:
     name = getattr(task, "name", None)
     if isinstance(task, NewJob):
         raise BadInput("task", "a prepared call", needed="a task, or its name: add_many takes prepared calls")
+    _check_bare("task", task)
     if not isinstance(name, str):
         raise BadInput("task", task, needed="a task (a function under @queue.task), or the name of one")
     return name
+
+
+def _check_bare(what: str, task: Any) -> None:
+    """Refuse what `using` returns: its options and its connection would be passed over in silence."""
+    if hasattr(task, "call_by_name") and not hasattr(task, "using"):
+        needed = "a task, or its name: what using(…) returns has an add and a call of its own"
+        raise BadInput(what, f"{task.name} with options", needed=needed)
 
 
 def job_id(value: Any, what: str = "job id") -> int:
@@ -350,6 +358,7 @@ def _follower(option: str, value: Any) -> dict[str, Any]:
     if isinstance(value, NewJob):
         return {option: value}
     task, data = value if isinstance(value, tuple | list) and len(value) == 2 else (value, None)
+    _check_bare(option, task)
     name = task if isinstance(task, str) else getattr(task, "name", None)
     if not isinstance(name, str):
         raise BadInput(option, value, needed="a task, its name, (task, data), or a prepared call")
