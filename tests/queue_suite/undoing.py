@@ -1,5 +1,7 @@
 """What goes back: steps that are undone, and those from which a job is requeued."""
 
+import asyncio
+
 import pytest
 
 from holdfast.core import bounds
@@ -484,3 +486,30 @@ def test_a_gather_of_another_number_of_jobs_has_changed(queue: Queue) -> None:
     run_all(queue)
 
     assert job.result() == [0.5, 1.0]
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_the_others_are_undone_if_one_is_cancelled(queue: Queue, *, is_async: bool) -> None:
+    """As by what it awaits: it could not be undone."""
+    did: list[str] = []
+
+    def undo(name: str) -> None:
+        if name == "b":
+            raise asyncio.CancelledError
+        did.append(name)
+
+    def order(ctx: Context) -> None:
+        for name in ("a", "b", "c"):
+            ctx.compensate(name, undo, name)
+        raise Failed("no")
+
+    async def order_async(ctx: AsyncContext) -> None:
+        for name in ("a", "b", "c"):
+            ctx.compensate(name, undo, name)
+        raise Failed("no")
+
+    job = (queue.task(order_async) if is_async else queue.task(order)).add()
+    run_all(queue)
+
+    assert did == ["c", "a"]
+    assert job.get().reason == "no; not undone: b (CancelledError: )"

@@ -101,6 +101,20 @@ class Suspended(BaseException):
 RAISED = (Exception, SoftTimeout)
 
 
+def is_failure(error: BaseException) -> bool:
+    """Whether a function has failed by raising it: not if it was cancelled itself, or its process ends."""
+    if isinstance(error, (*RAISED, Suspended, BaseExceptionGroup)):
+        return True
+    from asyncio import CancelledError, current_task
+
+    try:
+        task = current_task()
+    except RuntimeError:
+        # No event loop runs in this thread: it is from something that the function has awaited elsewhere.
+        task = None
+    return isinstance(error, CancelledError) and not (task and task.cancelling())
+
+
 class Fates(NamedTuple):
     """What a task's exceptions do to its job: `retry_on`, `fail_on` and a `backoff` that is a function."""
 

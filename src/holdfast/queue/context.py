@@ -16,7 +16,7 @@ from ..core.errors import BadInput, ChildFailed, LeaseLost
 from ..core.job import Job
 from ..store.common.clock import monotonic_s
 from . import asks, durable, tracing
-from .answers import Failed, Retry, Suspended
+from .answers import Failed, Retry, Suspended, is_failure
 from .asks import QueueRequest
 from .claimed import Holding
 from .durable import RAISE, Flow
@@ -269,7 +269,9 @@ class Context(Running):
         for name, fn in reversed(self._compensations):
             try:
                 self.step(f"undo {name}", fn)
-            except Exception as error:
+            except BaseException as error:
+                if not is_failure(error):
+                    raise
                 failures.append(f"{name} ({type(error).__name__}: {error})")
         return self._undone(ends, failures)
 
@@ -488,7 +490,9 @@ class AsyncContext(Running):
         for name, fn in reversed(self._compensations):
             try:
                 await self.step(f"undo {name}", fn)
-            except Exception as error:
+            except BaseException as error:
+                if not is_failure(error):
+                    raise
                 failures.append(f"{name} ({type(error).__name__}: {error})")
         return self._undone(ends, failures)
 
