@@ -30,7 +30,7 @@ class Database:
 
     def count(self):
         """How many orders there are."""
-        with self.connect() as connection:
+        with closing(self.connect()) as connection, connection:
             return connection.execute("SELECT count(*) FROM orders").fetchone()[0]
 
 
@@ -52,10 +52,10 @@ def begin(database):
     """Make the table, and drop it in the end."""
     with holdfast.connect(database.url) as queue:
         queue.counts()
-    with database.connect() as connection:
+    with closing(database.connect()) as connection, connection:
         connection.execute(CREATE)
     yield database
-    with database.connect() as connection:
+    with closing(database.connect()) as connection, connection:
         connection.execute("DROP TABLE orders")
 
 

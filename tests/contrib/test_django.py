@@ -210,7 +210,7 @@ class Shop:
         self.folder = folder
         kept = {name: text for name, text in os.environ.items() if not name.startswith(("HOLDFAST_", "PG"))}
         # What Django 6.1 has in their place is unknown to Django 5.2.
-        warnings = "error,ignore:The EMAIL_"
+        warnings = "error,ignore:The EMAIL_,ignore:savepoint() is deprecated"
         self._environment = kept | {"SHOP_FOLDER": str(folder), "PYTHONWARNINGS": warnings} | environment
 
     def run(self, *words: str) -> str:
