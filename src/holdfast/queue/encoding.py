@@ -11,7 +11,6 @@ add types by `codec`.
 import re
 import sys
 import warnings
-from binascii import a2b_base64, b2a_base64
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from decimal import Decimal
 from enum import Enum
@@ -51,13 +50,13 @@ def add_codec(kind: Any, encode: Callable[[Any], Any], decode: Callable[[Any], A
     if (pickle := sys.modules.get("pickle")) is not None and decode is pickle.loads:
         needed = f"a client that can add jobs can run any code where jobs with a {kind.__name__} are read"
         warnings.warn(f"pickle as the codec of {kind.__name__}: {needed}", stacklevel=3)
-        _codecs[kind] = _as_base64(encode), lambda text: decode(a2b_base64(text, strict_mode=True))
+        _codecs[kind] = _as_base64(encode), lambda text: decode(msgspec.convert(text, bytes))
     else:
         _codecs[kind] = encode, decode
 
 
 def _as_base64(encode: Callable[[Any], bytes]) -> Callable[[Any], str]:
-    return lambda value: b2a_base64(encode(value), newline=False).decode()
+    return lambda value: msgspec.to_builtins(encode(value))
 
 
 def as_json_type(value: Any) -> Any:
