@@ -1,6 +1,7 @@
 """What goes back: steps that are undone, and those from which a job is requeued."""
 
 import asyncio
+from datetime import UTC, datetime
 
 import pytest
 
@@ -198,6 +199,67 @@ def test_a_job_is_requeued_from_a_step(queue: Queue, clock: MovedClock) -> None:
     assert queue.get(job).step_bytes == full.step_bytes
     with pytest.raises(BadInput, match=r"a step of job \d+: the last are a, b, c"):
         queue.requeue(job, from_step="d")
+
+
+def test_what_cannot_be_undone_is_tried_again(queue: Queue, clock: MovedClock) -> None:
+    """As often as the job has attempts, after its backoff; also if it was cancelled."""
+    did: list[str] = []
+    left = [0]
+
+    def undo() -> None:
+        left[0] -= 1
+        if left[0] >= 0:
+            raise ConnectionError("away")
+        did.append("-pay")
+
+    @queue.task(attempts=3, backoff="1m")
+    def order(ctx: Context, way: str) -> None:
+        ctx.step("pay", did.append, "pay")
+        ctx.compensate("pay", undo)
+        if way == "fails":
+            raise Failed("sold out")
+        ctx.sleep("1d")
+
+    failed, cancelled = State.FAILED, State.CANCELLED
+    for way, broken, ended in (("fails", 2, failed), ("fails", 3, failed), ("cancel", 2, cancelled)):
+        did.clear()
+        left[0] = broken
+        job = order.add(way)
+        run_all(queue)
+        if way == "cancel":
+            queue.cancel(job)
+            run_all(queue)
+        assert (job.get().state, did) == (State.QUEUED, ["pay"])
+        for _ in range(2):
+            clock.advance(HOUR_MS)
+            run_all(queue)
+        assert job.get().state == ended
+        assert did == (["pay"] if broken == 3 else ["pay", "-pay"])
+        not_undone = "; not undone: pay (ConnectionError: away)" if broken == 3 else ""
+        assert job.get().reason == ("cancelled" if way == "cancel" else f"sold out{not_undone}")
+
+
+def test_a_result_that_json_would_change_needs_an_annotation(queue: Queue) -> None:
+    """Otherwise the type that the function returns, and what a type checker says, were not true."""
+
+    def moment() -> datetime:
+        return datetime(2026, 1, 2, tzinfo=UTC)
+
+    @queue.task(attempts=2)
+    def order(ctx: Context, how: str) -> str:
+        if how == "annotated":
+            assert ctx.step("when", moment) == moment()
+        elif how == "plain":
+            assert ctx.step("when", lambda: {"at": [1, None, "x"]}) == {"at": [1, None, "x"]}
+        else:
+            ctx.step("when", lambda: (moment(),))
+        return how
+
+    jobs = [order.add(how) for how in ("annotated", "plain", "changed")]
+    run_all(queue)
+
+    assert [job.get().state for job in jobs] == [State.FINISHED, State.FINISHED, State.FAILED]
+    assert (jobs[2].get().reason or "").startswith("result of step when is 'tuple', and must be what JSON")
 
 
 def test_steps_that_were_undone_are_not_kept(queue: Queue) -> None:

@@ -47,6 +47,9 @@ DEFAULT_LEASE_MS = 60 * SECOND_MS
 MIN_LEASE_MS = 10
 DEFAULT_RETENTION_MS = DAY_MS
 
+# How often a job may begin to undo its steps.
+UNDO_TRIES = 100
+
 # One claim returns at most this much; a larger body is returned alone.
 CLAIM_JOBS = 1_000
 CLAIM_BYTES = 32 * 1024 * 1024

@@ -62,8 +62,9 @@ def stepped(job: Job, entry: StepResult) -> Job:
     is_new = entry.number > job.steps
     total = job.step_bytes + (entry_size(entry) if is_new else len(entry.result.encode()))
     # What undoes steps may come after the last one.
-    more = 2 if entry.kind == "undo" or entry.name.startswith(UNDO) else 1
-    if entry.number > bounds.STEPS_KEPT * more:
+    undoes = entry.kind == "undo" or entry.name.startswith(UNDO)
+    more = 2 if undoes else 1
+    if entry.number > bounds.STEPS_KEPT * more + (bounds.UNDO_TRIES if undoes else 0):
         raise TooLarge(f"steps of job {job.id}", entry.number, needed=f"at most {bounds.STEPS_KEPT:,}")
     if total > bounds.STEP_BYTES * more:
         needed = f"at most {bounds.STEP_BYTES:,} bytes in all"

@@ -9,6 +9,7 @@ import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Iterator
 from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, ParamSpec, Protocol, TypeVar, Unpack, overload
 
 from ..core import commands as c
@@ -122,12 +123,6 @@ class Running:
         """Whether the run has something to undo, and has not done that."""
         return bool(self._compensations) and not self._is_undoing
 
-    def _undone(self, outcome: Any, failures: list[str]) -> Any:
-        """How the run ends after its steps were undone, or could not all be."""
-        if failures and isinstance(outcome, BaseException):
-            return Failed(f"{str(outcome) or type(outcome).__name__}; not undone: {', '.join(failures)}")
-        return outcome
-
     def _kept(self, name: str, text: str) -> str:
         assert self._replay is not None
         self._replay.kept(name, text)
@@ -215,7 +210,7 @@ class Context(Running):
             entry = self._do(durable.begin_step(self, name))
             if entry is not None and entry.kind == "error":
                 raise read_error(entry.result)
-            text = self._first(name, lambda: fn(*args, **kwargs)) if entry is None else entry.result
+            text = self._first(name, partial(fn, *args, **kwargs)) if entry is None else entry.result
         value: T = durable.read_step(name, fn, text)
         return value
 
@@ -230,7 +225,8 @@ class Context(Running):
             raise
         finally:
             self._stepping[name] = outer
-        return self._kept(name, self._do(durable.keep_step(self, name, value, durable.took_ms(began_s))))
+        took_ms = durable.took_ms(began_s)
+        return self._kept(name, self._do(durable.keep_step(self, name, value, took_ms, fn)))
 
     @contextmanager
     def transaction(self, name: str, connection: Any) -> Iterator[StepTransaction]:
@@ -273,7 +269,7 @@ class Context(Running):
                 if not is_failure(error):
                     raise
                 failures.append(f"{name} ({type(error).__name__}: {error})")
-        return self._undone(ends, failures)
+        return self._do(durable.end_undo(self, ends, failures))
 
     def sleep(self, how_long: Duration | datetime) -> None:
         """End the run, and go on after this time, or at this moment: without a worker, lease or memory.
@@ -437,7 +433,7 @@ class AsyncContext(Running):
             entry = await self._do(durable.begin_step(self, name))
             if entry is not None and entry.kind == "error":
                 raise read_error(entry.result)
-            text = await self._first(name, lambda: fn(*args, **kwargs)) if entry is None else entry.result
+            text = await self._first(name, partial(fn, *args, **kwargs)) if entry is None else entry.result
         return durable.read_step(name, fn, text)
 
     async def _first(self, name: str, fn: Callable[[], Any]) -> str:
@@ -453,10 +449,10 @@ class AsyncContext(Running):
             raise
         finally:
             del self._stepping[name]
-        return await to_the_end(self._keep(name, value, durable.took_ms(began_s)))
+        return await to_the_end(self._keep(name, value, durable.took_ms(began_s), fn))
 
-    async def _keep(self, name: str, value: Any, took_ms: int) -> str:
-        return self._kept(name, await self._do(durable.keep_step(self, name, value, took_ms)))
+    async def _keep(self, name: str, value: Any, took_ms: int, fn: Callable[[], Any]) -> str:
+        return self._kept(name, await self._do(durable.keep_step(self, name, value, took_ms, fn)))
 
     @asynccontextmanager
     async def transaction(self, name: str, connection: Any) -> AsyncIterator[StepTransaction]:
@@ -494,7 +490,7 @@ class AsyncContext(Running):
                 if not is_failure(error):
                     raise
                 failures.append(f"{name} ({type(error).__name__}: {error})")
-        return self._undone(ends, failures)
+        return await self._do(durable.end_undo(self, ends, failures))
 
     async def sleep(self, how_long: Duration | datetime) -> None:
         """End the run, and go on after this time, or at this moment; see `Context.sleep`."""

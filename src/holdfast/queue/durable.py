@@ -7,6 +7,7 @@ it. A wait that is not over ends the run: it raises `Suspended`.
 from collections.abc import Callable, Collection, Generator, Sequence
 from contextlib import suppress
 from datetime import datetime
+from functools import partial
 from typing import Any, NoReturn, Protocol, TypeVar
 from weakref import WeakKeyDictionary
 
@@ -15,10 +16,10 @@ from msgspec.structs import replace
 
 from ..core import commands as c
 from ..core import queries as q
-from ..core.bounds import STEPS_KEPT
+from ..core.bounds import STEPS_KEPT, UNDO_TRIES
 from ..core.checks import check_command
 from ..core.commands import NewJob, Suspension
-from ..core.errors import BadInput, ChildFailed, NotFound, Timeout
+from ..core.errors import BadInput, ChildFailed, LeaseLost, NotFound, Timeout
 from ..core.job import Body, Job, State, StepKind, Unreadable
 from ..core.notes import StepResult
 from ..core.units import counted, duration_ms, moment_ms
@@ -66,8 +67,8 @@ class SignalTimeout(Timeout, Failed):
     __module__, __qualname__ = "holdfast", "Timeout"
 
 
-class BadSignal(BadInput, Failed):
-    """A signal came with data of another type: no other attempt would find another."""
+class BadJson(BadInput, Failed):
+    """What is kept as JSON is of another type than the function takes it for: so it is in each attempt."""
 
     __module__, __qualname__ = "holdfast", "BadInput"
 
@@ -118,11 +119,17 @@ def begin_step(run: Function, name: str) -> Flow[StepResult | None]:
     return None
 
 
-def keep_step(run: Function, name: str, value: Any, took_ms: int) -> Flow[str]:
-    """Record the result of a step; returns it as JSON text."""
+def keep_step(
+    run: Function, name: str, value: Any, took_ms: int, fn: Callable[..., Any] | None = None
+) -> Flow[str]:
+    """Record the result of a step, which `fn` has returned; returns it as JSON text."""
     text = encode_result(f"result of step {name}", value)
     if not isinstance(text, str):
         text = msgspec.json.encode(text).decode()
+    is_plain = fn is None or run._is_undoing or type(value) in _UNCHANGED
+    if not is_plain and fn is not None and _is_changed(fn, value, text):
+        needed = "what JSON keeps as it is, or that of a function whose annotation says what it returns"
+        raise BadJson(f"result of step {name}", type(value).__name__, needed=needed)
     yield from _record(run, name, text, took_ms=took_ms)
     return text
 
@@ -191,9 +198,29 @@ def begin_undo(run: Function, outcome: Any) -> Flow[Any]:
     if not is_over:
         return None
     job.end_of_run = None
-    yield from _record(run, "undo", error_text(outcome), kind="undo")
+    text = error_text(outcome)
+    yield from _record(run, "undo", text, kind="undo")
+    kept.undo, kept.undo_tries = StepResult(kind="undo", name="undo", result=text), 1
     kept.begin_undo()
     return outcome
+
+
+def end_undo(run: Function, outcome: Any, failures: Sequence[str]) -> Flow[Any]:
+    """How a run ends after its steps were undone, or could not all be: then it is tried again later."""
+    if not failures or not isinstance(outcome, BaseException):
+        return outcome
+    assert run._replay is not None and run._replay.undo is not None
+    most = min(run._job.record.max_attempts or UNDO_TRIES, UNDO_TRIES)
+    left = ", ".join(failures)
+    if run._replay.undo_tries >= most:
+        return Failed(f"{str(outcome) or type(outcome).__name__}; not undone: {left}")
+    try:
+        yield from _record(run, "undo", run._replay.undo.result, kind="undo")
+    except LeaseLost:
+        return outcome
+    # The job still has something to undo.
+    run._is_undoing = False
+    return Retry(counts=False, reason=f"not undone yet: {left}")
 
 
 def free_name(name: str, taken: Collection[str]) -> str:
@@ -247,7 +274,7 @@ def wait_for(run: Function, name: str, *, timeout: Duration | None, kind: Any, d
         except msgspec.DecodeError as error:
             reason, _ = reason_and_path(error)
             needed = f"as the function waits for it: {reason}"
-            raise BadSignal(f"data of signal {name}", "other", needed=needed) from None
+            raise BadJson(f"data of signal {name}", "other", needed=needed) from None
     if not _is_past(run, entry):
         _suspend(run, wait, entry)
     if default is RAISE:
@@ -377,6 +404,17 @@ def read_json(what: str, text: str, kind: Any, *, needed: str) -> Any:
 def read_step(name: str, fn: Callable[..., Any], text: str) -> Any:
     """A stored result, converted to the function's return type."""
     return read_json(f"result of step {name}", text, _kind_of(fn), needed="such as its function returns")
+
+
+def _is_changed(fn: Callable[..., Any], value: Any, text: str) -> bool:
+    """Whether a result is read as something else than it was, and no annotation says as what."""
+    while isinstance(fn, partial):
+        fn = fn.func
+    is_annotated = _kind_of(fn) is not Any or "return" in getattr(fn, "__annotations__", {})
+    return not is_annotated and bool(msgspec.json.decode(text) != value)
+
+
+_UNCHANGED = (str, int, float, bool, type(None))
 
 
 def _kind_of(fn: Callable[..., Any]) -> Any:

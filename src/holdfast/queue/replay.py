@@ -53,6 +53,8 @@ class Replay:
         self._versions: dict[str, bool] = {}
         # Why an earlier run has begun to undo the steps; None: none has.
         self.undo: StepResult | None = None
+        # How often that was begun.
+        self.undo_tries = 0
         # The numbers of the entries that this run has not come to.
         self._left: set[int] = set()
         # The last one that it has come to.
@@ -64,7 +66,7 @@ class Replay:
                 self._versions[entry.name] = True
                 continue
             if entry.kind == "undo":
-                self.undo = entry
+                self.undo, self.undo_tries = entry, self.undo_tries + 1
                 continue
             steps = self._steps if self.undo is None else self._undone
             known = steps.get(entry.name)
