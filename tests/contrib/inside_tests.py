@@ -1,6 +1,7 @@
 """The queue in Django's tests. `test_django` runs these by `manage.py test` of the example."""
 
 import re
+from contextlib import suppress
 from typing import Any
 from urllib.parse import urlencode
 
@@ -102,6 +103,35 @@ class InsideTest(TestCase):
             assert len(run_due(queue)) == 1
         assert len(run_due(queue)) == 1
 
+    def test_memory_follows_transactions(self) -> None:
+        """Though the transaction of the test is never committed."""
+        check_memory()
+
+
+def check_memory() -> None:
+    """What `atomic` rolls back is not there, and the rest is when the outermost one ends."""
+    with in_memory(queue) as clock:
+        with suppress(ZeroDivisionError), transaction.atomic():
+            pack.add("lost")
+            raise ZeroDivisionError
+        with transaction.atomic():
+            pack.using(delay="1h").add("kept")
+            with suppress(ZeroDivisionError), transaction.atomic():
+                pack.add("lost")
+                raise ZeroDivisionError
+            with transaction.atomic():
+                pack.add("too")
+            assert added(queue) == []
+        pack.add("outside")
+        assert [job.data["item"] for job in added(queue)] == ["kept", "too", "outside"]
+        assert [run.error for run in run_due(queue)] == ["", ""]
+        clock.advance("1h")
+
+        # And those of a handler.
+        buy.using(attempts=1).add("nothing")
+        assert [run.error for run in run_due(queue)] == ["", "LookupError: nothing"]
+        assert len(added(queue, ship)) == 0
+
 
 class DashboardTest(TestCase):
     """At /jobs/, for those that Django knows."""
@@ -171,6 +201,10 @@ class CommittedTest(TransactionTestCase):
         with transaction.atomic():
             buy.add("tea")
         assert [run.task for run in run_due(queue)] == ["buy", "ship", "pack"]
+
+    def test_memory_follows_transactions(self) -> None:
+        """As in a `TestCase`."""
+        check_memory()
 
     def test_the_next_test_finds_none(self) -> None:
         """Nor the first one, after this."""

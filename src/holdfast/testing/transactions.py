@@ -1,6 +1,7 @@
 """How memory learns what became of a caller's transaction, for tests of code with `connection=`.
 
     Session of SQLAlchemy   its events; so also within a transaction that the test rolls back at its end
+    Django                  its `on_commit`; in a `TestCase` also the end of the outer `atomic` of the test
     psycopg                 a notification, which PostgreSQL delivers with the commit
     sqlite3                 a row in the table `holdfast_testing` of the caller's database
 
@@ -9,15 +10,25 @@ See `store/memory/transactional.py`.
 
 import sqlite3
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from secrets import token_hex
 from sys import modules
 from typing import TYPE_CHECKING, Any
+from weakref import ref
 
 from ..core.errors import BadInput
 from ..engine.makers import ConnectionMaker, StoreMaker
 from ..queue.connect import store_maker
-from ..store.common.lending import InAutocommit, async_driver_of, driver_of, in_autocommit, is_of, kind_of
+from ..store.common.lending import (
+    InAutocommit,
+    async_driver_of,
+    driver_of,
+    in_autocommit,
+    is_of,
+    kind_of,
+    outside,
+)
 from ..store.memory.transactional import TransactionalMemory, TransactionMark
 from ..store.sqlite import borrow as sqlite_borrow
 from ..store.sqlite.connection import ERRORS, SqliteConnection
@@ -26,7 +37,7 @@ from .clock import Clock
 if TYPE_CHECKING:
     from ..store.postgres.connection import PostgresConnection
 
-NEEDED = "one of SQLAlchemy, psycopg, sqlite3 or aiosqlite; a session of SQLAlchemy may have asyncpg beneath"
+NEEDED = "one of SQLAlchemy (also over asyncpg), Django, psycopg, sqlite3 or aiosqlite"
 SESSION, ASYNC_SESSION = "sqlalchemy.orm", "sqlalchemy.ext.asyncio.session"
 
 
@@ -61,6 +72,49 @@ class SessionMark(TransactionMark):
     def state(self) -> bool | None:
         """By the events so far."""
         return self._state
+
+
+class DjangoMark(TransactionMark):
+    """A hook of `on_commit`: Django calls it after the commit, and drops it where it rolls back.
+
+    The blocks of a `TestCase` are never committed: there the first one inside them is the transaction.
+    """
+
+    def __init__(self, connection: Any) -> None:
+        self.owner, self._is_committed = connection, False
+        if not connection.in_atomic_block and connection.get_autocommit():
+            raise InAutocommit
+        if not connection.in_atomic_block:
+            raise outside(connection)
+        connection.validate_no_broken_transaction()
+        blocks = connection.atomic_blocks
+        self._depth = next((at for at, block in enumerate(blocks) if not block._from_testcase), len(blocks))
+        if self._depth == len(blocks):
+            raise InAutocommit
+        self._place = self._opened()
+        hook = partial(self._commit)
+        # Only Django keeps it.
+        self._hook = ref(hook)
+        connection.on_commit(hook)
+
+    def _commit(self) -> None:
+        self._is_committed = True
+
+    def _opened(self) -> list[Any]:
+        """The blocks around the transaction, its own, and their savepoints."""
+        upto = self._depth + 1
+        return [*self.owner.atomic_blocks[:upto], *self.owner.savepoint_ids[: self._depth]]
+
+    def is_in_transaction(self) -> bool:
+        """By the hook and the open blocks."""
+        return self.state() is None
+
+    def state(self) -> bool | None:
+        """By the hook and the open blocks."""
+        is_dropped = self._hook() is None
+        if self._is_committed or is_dropped:
+            return self._is_committed
+        return True if self._depth and self._opened() != self._place else None
 
 
 class SqliteMark(TransactionMark):
@@ -146,6 +200,8 @@ def _mark(connection: Any) -> TransactionMark:
     """A mark in the transaction of a caller's connection; `InAutocommit` or `BadInput` without one."""
     if isinstance(connection, TransactionMark):
         return connection
+    if is_of(connection, "django"):
+        return DjangoMark(connection)
     if is_of(connection, SESSION):
         _check_session(connection)
         return SessionMark(connection)
@@ -182,8 +238,15 @@ def _check_session(session: Any) -> None:
         raise InAutocommit
 
 
+class MemoryMaker(StoreMaker):
+    """Opens the memory of a test, which takes connections to any database."""
+
+    def __init__(self, clock: Clock) -> None:
+        super().__init__(lambda: TransactionalMemory(clock, mark=_mark, lend=_lend))
+
+
 def maker_of(url: str, clock: Clock) -> ConnectionMaker:
     """What opens the store of a test."""
     if url == "memory://":
-        return StoreMaker(lambda: TransactionalMemory(clock, mark=_mark, lend=_lend))
+        return MemoryMaker(clock)
     return store_maker(url, clock=clock, follow=False)

@@ -4,7 +4,7 @@ add in `transaction.atomic`     in the transaction, on Django's connection: the 
 add outside of it               as in any other queue
 each run of a handler           Django's connections are closed before and after, as for a request, if
                                 they are cut or older than CONN_MAX_AGE
-in Django's tests               all in the test database, see `testing`
+in Django's tests               all in the test database, see `testing`; `in_memory` goes by its transactions
 """
 
 from collections.abc import AsyncIterator, Iterable, Iterator
@@ -24,6 +24,7 @@ from ...queue.connect import store_maker
 from ...queue.queue import ClaimedJob, Queue
 from ...queue.task import Handle
 from ...testing.inside import EachTimePublisher, InsideSession
+from ...testing.transactions import MemoryMaker
 from .setting import SETTING, Setting, read_setting
 from .testing import LoopInTests, is_testing, remove_jobs, session_in_tests
 
@@ -46,7 +47,7 @@ class DjangoQueue(Queue):
 
     def _transaction(self) -> Any:
         """Django's connection to the database of the queue, if `transaction.atomic` is open on it."""
-        if not self.database or is_testing():
+        if not self.database or (is_testing() and not isinstance(self._make_store, MemoryMaker)):
             return None
         connection = connections[self.database]
         if not connection.in_atomic_block:
