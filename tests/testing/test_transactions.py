@@ -17,6 +17,7 @@ from sqlalchemy.pool import NullPool, StaticPool
 
 import holdfast
 from holdfast import testing
+from holdfast.store.postgres.borrow import borrowed as borrowed_of_postgres
 
 CREATE, INSERT = "CREATE TABLE orders (id INTEGER PRIMARY KEY)", "INSERT INTO orders VALUES (1)"
 queue = holdfast.connect("postgresql://nowhere.invalid/shop")
@@ -212,6 +213,14 @@ def test_a_connection_without_a_transaction_is_refused_as_elsewhere(tmp_path, po
         holdfast.BadInput, match=r"connection is 'a builtins\.object', and must be one of SQLA"
     ):
         receipt.using(connection=object()).add(3)
+    with pytest.raises(holdfast.BadInput, match=r"base\.Engine', and must be a Session or Connection"):
+        receipt.using(connection=engine).add(3)
+    with (
+        Session(engine) as session,
+        session.begin(),
+        pytest.raises(holdfast.BadInput, match=r"session\.Session on a sqlite3\.Connection', and must"),
+    ):
+        borrowed_of_postgres(session)
 
     assert added() == [2, 2]
 
@@ -262,6 +271,8 @@ def test_a_job_comes_with_its_awaited_transaction(tmp_path, request, way):
             async with way(tmp_path / "shop.db", *more) as connection:
                 await aio.add("kept", connection=connection)
                 assert await aio.jobs() == []
+                assert testing.added(aio) == []
+            testing.assert_added(aio, "kept")
             return [job.task for job in await aio.jobs()]
 
     assert asyncio.run(main()) == ["kept"]

@@ -2,13 +2,15 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 from weakref import WeakKeyDictionary
 
+from ..core import queries as q
 from ..core.bounds import PAGE_JOBS
 from ..core.errors import BadInput
 from ..core.job import STORED_ATTEMPTS, STORED_LOSSES, STORED_PRIORITY, Job
 from ..engine.engine import Engine
+from ..queue import asks
 from ..queue.base import BaseQueue
 from ..queue.connect import shown_url
 from ..queue.encoding import decode, encode
@@ -18,6 +20,7 @@ from ..queue.queue import Queue
 from .clock import Clock
 from .transactions import maker_of
 
+T = TypeVar("T")
 START = "2026-01-01T12:00:00Z"
 # The clocks of test queues.
 _clocks: WeakKeyDictionary[BaseQueue, Clock] = WeakKeyDictionary()
@@ -104,17 +107,22 @@ class Added(NamedTuple):
     id: int
 
 
-def added(queue: Queue, task: TaskRef | None = None) -> list[Added]:
-    """All jobs of a queue, or of one of its tasks, including ended ones, in the order of adding."""
+def added(queue: BaseQueue, task: TaskRef | None = None) -> list[Added]:
+    """All jobs of a queue, or of one of its tasks, including ended ones, in the order of adding.
+
+    A function for queues of both kinds: with one of `connect_async` it blocks the event loop meanwhile.
+    """
+    if not isinstance(queue, BaseQueue):
+        raise BadInput("queue", type(queue).__name__, needed="one of holdfast.connect or connect_async")
     name = None if task is None else task_name(task)
     jobs = [job for archived in (False, True) for job in _all(queue, name, archived)]
     return [
-        Added(job.task, queue.data(job), _options(job), job.id)
+        Added(job.task, _ask(queue, asks.data(job)), _options(job), job.id)
         for job in sorted(jobs, key=lambda job: job.id)
     ]
 
 
-def assert_added(queue: Queue, task: TaskRef, /, **data: Any) -> Added:
+def assert_added(queue: BaseQueue, task: TaskRef, /, **data: Any) -> Added:
     """Return the first job of a task whose data has these values, or raise an error that lists the jobs."""
     name = task_name(task)
     wanted = {key: decode(encode(key, value)) for key, value in data.items()}
@@ -129,10 +137,19 @@ def assert_added(queue: Queue, task: TaskRef, /, **data: Any) -> Added:
     raise AssertionError(f"no job was added of {asked}; there {'are:' if there else 'are none'}{told}{more}")
 
 
-def _all(queue: Queue, task: str | None, archived: bool) -> Iterator[Job]:
+def _ask(queue: BaseQueue, request: asks.QueueRequest[T]) -> T:
+    asked, ask = request.asked, queue.connection.ask
+    return request.read(q.ask_all(ask, asked) if isinstance(asked, q.PagedQuery) else ask(asked))
+
+
+def _all(queue: BaseQueue, task: str | None, archived: bool) -> Iterator[Job]:
     after: Job | None = None
-    while page := queue.jobs(task=task, archived=archived, after=after, limit=PAGE_JOBS):
+    while True:
+        (asked,) = asks.jobs(queue.tenant, task=task, archived=archived, after=after, limit=PAGE_JOBS)
+        page = _ask(queue, asked)
         yield from page
+        if not page:
+            break
         after = page[-1]
 
 

@@ -43,6 +43,11 @@ def driver_of(connection: Any) -> Any:
         return connection.connection
     if not is_of(connection, "sqlalchemy") or is_of(connection, "sqlalchemy.ext.asyncio"):
         return connection
+    if not hasattr(connection, "in_transaction"):
+        # Such as an Engine or a sessionmaker.
+        raise BadInput(
+            "connection", kind_of(connection), needed="a Session or Connection of it in a transaction"
+        )
     if not (connection.in_transaction() or _will_autocommit(connection)):
         raise outside(connection)
     if callable(getattr(connection, "connection", None)):
@@ -61,6 +66,9 @@ async def async_driver_of(connection: Any) -> Any:
     """`driver_of` for asyncio connections."""
     if not is_of(connection, "sqlalchemy.ext.asyncio"):
         return connection
+    if not hasattr(connection, "run_sync"):
+        needed = "an AsyncSession or AsyncConnection of it in a transaction"
+        raise BadInput("connection", kind_of(connection), needed=needed)
     return await connection.run_sync(driver_of)
 
 
@@ -97,9 +105,10 @@ def is_of(thing: Any, library: str) -> bool:
     return any(f"{kind.__module__}.".startswith(f"{library}.") for kind in type(thing).__mro__)
 
 
-def kind_of(connection: Any) -> str:
-    """The class of a connection, for an error text."""
-    return f"a {type(connection).__module__}.{type(connection).__qualname__}"
+def kind_of(connection: Any, driver: Any = None) -> str:
+    """The class of a connection, and that of the driver's inside it, for an error text."""
+    kind = f"a {type(connection).__module__}.{type(connection).__qualname__}"
+    return kind if driver is None or driver is connection else f"{kind} on {kind_of(driver)}"
 
 
 async def lend_nothing(connection: Any) -> Any:

@@ -47,7 +47,7 @@ def borrowed(connection: Any) -> PostgresConnection:
         return connection
     found = driver_of(connection)
     if not isinstance(found, psycopg.Connection):
-        raise BadInput("connection", kind_of(connection), needed=NEEDED)
+        raise BadInput("connection", kind_of(connection, found), needed=NEEDED)
     _check_mode(found)
     return _checked(CallersConnection(found), found, connection)
 
@@ -61,7 +61,7 @@ async def lend(connection: Any) -> PostgresConnection:
     elif is_of(found, "asyncpg") and hasattr(found, "is_in_transaction"):
         own = AsyncpgConnection(found)
     else:
-        raise BadInput("connection", kind_of(connection), needed=ASYNC_NEEDED)
+        raise BadInput("connection", kind_of(connection, found), needed=ASYNC_NEEDED)
     return _checked(own, found, connection)
 
 

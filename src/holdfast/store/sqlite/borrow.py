@@ -59,7 +59,7 @@ def borrowed(connection: Any) -> SqliteConnection:
         return connection
     found = driver_of(connection)
     if not isinstance(found, sqlite3.Connection):
-        raise BadInput("connection", kind_of(connection), needed=NEEDED)
+        raise BadInput("connection", kind_of(connection, found), needed=NEEDED)
     return SqliteConnection(found)
 
 
@@ -69,7 +69,7 @@ async def lend(connection: Any) -> SqliteConnection:
 
     found = await async_driver_of(connection)
     if not (is_of(found, "aiosqlite") and hasattr(found, "cursor")):
-        raise BadInput("connection", kind_of(connection), needed=ASYNC_NEEDED)
+        raise BadInput("connection", kind_of(connection, found), needed=ASYNC_NEEDED)
     try:
         cursor = await found.cursor()
     except ValueError:
