@@ -215,6 +215,8 @@ def refused_options() -> None:
 def by_hand(job: ClaimedJob) -> None:
     """The verbs of queues and of claimed jobs."""
     assert_type(queue.add("resize", {"path": "a"}), Handle[Any])
+    assert_type(queue.find(resize, unique="a"), Handle[bytes] | None)
+    assert_type(queue.find("resize", unique="a"), Handle[Any] | None)
     assert_type(queue.add(resize, {"path": "a"}), Handle[bytes])
     assert_type(queue.add(told_on_a_loop, {"path": "a"}), Handle[int])
     assert_type(queue.call(resize, {"path": "a"}), PreparedCall[bytes])
@@ -253,6 +255,7 @@ async def awaited(queue: AsyncQueue, job: AsyncClaimedJob) -> None:
         return len(path)
 
     assert_type(await crop("a"), int)
+    assert_type(await queue.find(crop, unique="a"), AsyncHandle[int] | None)
 
     @queue.task(batch=2)
     async def sizes(paths: list[str]) -> list[int]:

@@ -322,7 +322,22 @@ class AsyncQueue(BaseQueue):
         """The results of a job's steps so far, by name."""
         return await self._ask(asks.steps(job))
 
-    async def find(self, task: TaskRef, *, unique: Key, domain: Key | None = None) -> AsyncHandle[Any] | None:
+    @overload
+    async def find(
+        self, task: "HasCall[..., Coroutine[Any, Any, T]]", *, unique: Key, domain: Key | None = None
+    ) -> AsyncHandle[T] | None: ...
+
+    @overload
+    async def find(
+        self, task: "HasCall[..., T]", *, unique: Key, domain: Key | None = None
+    ) -> AsyncHandle[T] | None: ...
+
+    @overload
+    async def find(
+        self, task: TaskRef, *, unique: Key, domain: Key | None = None
+    ) -> AsyncHandle[Any] | None: ...
+
+    async def find(self, task: Any, *, unique: Key, domain: Key | None = None) -> AsyncHandle[Any] | None:
         """The job that holds a unique key; see `Queue.find`."""
         found = await self._ask(asks.find(task, unique, domain, tenant=self.tenant))
         return AsyncHandle(self, found, False) if found else None

@@ -336,8 +336,21 @@ class Queue(BaseQueue):
         """The results of a job's steps so far, by name."""
         return self._ask(asks.steps(job))
 
-    def find(self, task: TaskRef, *, unique: Key, domain: Key | None = None) -> Handle[Any] | None:
-        """The job of a task that holds a unique key, in a domain if it has one; None: no job does."""
+    @overload
+    def find(
+        self, task: "HasCall[..., Coroutine[Any, Any, T]]", *, unique: Key, domain: Key | None = None
+    ) -> Handle[T] | None: ...
+
+    @overload
+    def find(
+        self, task: "HasCall[..., T]", *, unique: Key, domain: Key | None = None
+    ) -> Handle[T] | None: ...
+
+    @overload
+    def find(self, task: TaskRef, *, unique: Key, domain: Key | None = None) -> Handle[Any] | None: ...
+
+    def find(self, task: Any, *, unique: Key, domain: Key | None = None) -> Handle[Any] | None:
+        """The live job of a task that holds a unique key, in its domain if it has one; None: it has ended."""
         found = self._ask(asks.find(task, unique, domain, tenant=self.tenant))
         return Handle(self, found, False) if found else None
 
