@@ -141,6 +141,34 @@ def test_a_transaction_that_is_open_already_is_refused(database):
     queue.close()
 
 
+@pytest.mark.parametrize("within", [by_driver, by_sqlalchemy])
+def test_a_transaction_that_is_committed_in_the_block_is_named(tmp_path, within):
+    """What it wrote is kept without its step; after a mere read of a session the step begins none."""
+    database = Database(str(tmp_path / "a.db"), lambda: sqlite3.connect(tmp_path / "a.db"))
+    queue = holdfast.connect(database.url)
+    queue.counts()
+    with database.connect() as own:
+        own.execute(CREATE)
+
+    @queue.task(attempts=1)
+    def order(ctx: Context) -> None:
+        with within(database) as (connection, execute):
+            if within is by_sqlalchemy:
+                execute("SELECT 1")
+                with pytest.raises(holdfast.BadInput, match="Commit or roll back first"):
+                    ctx.transaction("charge", connection).__enter__()
+                connection.rollback()
+            with ctx.transaction("charge", connection):
+                execute(ORDER)
+                connection.commit()
+
+    job = order.add()
+    take(queue).run()
+    assert "committed or rolled back in the block', and must be left to ctx.transaction" in job.get().reason
+    assert (database.count(), queue.timeline(job)) == (1, [])
+    queue.close()
+
+
 @asynccontextmanager
 async def by_async_driver(database):
     """psycopg of asyncio, or aiosqlite."""

@@ -1,7 +1,7 @@
 """How steps are committed: also in a transaction of the caller's own connection (`ctx.transaction`)."""
 
 import sys
-from collections.abc import AsyncIterator, Coroutine, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any, TypeVar
 
@@ -11,7 +11,11 @@ from ..store.common.lending import is_of, kind_of
 from .encoding import decode
 
 T = TypeVar("T")
-NEEDED = "without an open transaction: ctx.transaction begins one, and commits it"
+NEEDED = (
+    "without an open transaction: ctx.transaction begins one, and commits it. Commit or roll back first, "
+    "also after you have only read"
+)
+ENDED = "left to ctx.transaction until the block ends: what was written before is kept without its step"
 
 
 class StepTransaction:
@@ -30,7 +34,8 @@ def begun(connection: Any) -> Iterator[None]:
         with atomic(using=connection.alias, durable=True):
             yield
     elif is_of(connection, "sqlalchemy"):
-        with connection.begin():
+        _check_idle_session(connection)
+        with connection.begin() as transaction, _noticed(lambda: transaction.is_active):
             yield
     elif is_of(connection, "psycopg"):
         _check_idle(connection, connection.info.transaction_status.name == "IDLE")
@@ -51,7 +56,8 @@ def _of_sqlite(connection: Any) -> Iterator[None]:
         _check_idle(connection, not connection.in_transaction)
         connection.execute("BEGIN IMMEDIATE")
     try:
-        yield
+        with _noticed(lambda: connection.in_transaction):
+            yield
     except BaseException:
         connection.rollback()
         raise
@@ -62,8 +68,10 @@ def _of_sqlite(connection: Any) -> Iterator[None]:
 async def begun_async(connection: Any) -> AsyncIterator[None]:
     """The same on a connection of asyncio."""
     if is_of(connection, "sqlalchemy"):
-        async with connection.begin():
-            yield
+        _check_idle_session(connection)
+        async with connection.begin() as transaction:
+            with _noticed(lambda: transaction.is_active):
+                yield
     elif is_of(connection, "psycopg"):
         _check_idle(connection, connection.info.transaction_status.name == "IDLE")
         async with connection.transaction():
@@ -76,7 +84,8 @@ async def begun_async(connection: Any) -> AsyncIterator[None]:
         _check_idle(connection, not connection.in_transaction)
         await connection.execute("BEGIN IMMEDIATE")
         try:
-            yield
+            with _noticed(lambda: connection.in_transaction):
+                yield
         except BaseException:
             await connection.rollback()
             raise
@@ -85,6 +94,23 @@ async def begun_async(connection: Any) -> AsyncIterator[None]:
         raise BadInput(
             "connection", kind_of(connection), needed="of psycopg, asyncpg, aiosqlite or SQLAlchemy"
         )
+
+
+@contextmanager
+def _noticed(is_open: Callable[[], bool]) -> Iterator[None]:
+    """Name the cause where a step cannot be recorded because the block has ended the transaction itself."""
+    try:
+        yield
+    except BadInput as error:
+        if error.name != "connection" or is_open():
+            raise
+        raise BadInput("connection", "committed or rolled back in the block", needed=ENDED) from error
+
+
+def _check_idle_session(connection: Any) -> None:
+    # An engine has none.
+    if hasattr(connection, "in_transaction"):
+        _check_idle(connection, not connection.in_transaction())
 
 
 def _check_idle(connection: Any, is_idle: bool) -> None:
