@@ -10,6 +10,7 @@ from holdfast.core import handler as h
 from holdfast.core import queries as q
 from holdfast.core.bounds import HANDLER_BYTES
 from holdfast.core.errors import BadInput, NotFound, TooLarge
+from holdfast.core.why import UNLISTED
 from holdfast.core.worker import Served, Worker
 from holdfast.queue.queue import Queue
 from holdfast.testing.clock import MovedClock
@@ -206,14 +207,14 @@ def test_a_claim_that_waits_is_woken_by_a_new_handler(make_queue: MakeQueue) -> 
 def test_why_tells_of_a_missing_handler(queue: Queue, clock: MovedClock) -> None:
     """And of a missing worker, where there is a handler."""
     job = queue.add("x")
-    assert queue.why(job).endswith("No live worker knows the task 'x'.")
+    assert queue.why(job).endswith(f"No live worker knows the task 'x'. {UNLISTED}")
 
     serves = (Served(tenant=None, handlers=True),)
     worker = Worker(
         name="w", host="h", pid=1, started_at=clock(), serves=serves, until_ms=clock() + MINUTE_MS
     )
     queue.connection.ask(c.Enlist(worker=worker))
-    assert queue.why(job).endswith("No live worker knows the task 'x', and it has no stored handler.")
+    assert "No live worker knows the task 'x', and it has no stored handler." in queue.why(job)
 
     queue.handlers.set("x", "true", lang="shell")
     assert queue.why(job).endswith("1 live worker knows its task.")

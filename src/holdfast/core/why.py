@@ -7,6 +7,7 @@ from .worker import Blocker
 
 # How many workers are named whose slots are all occupied.
 SHOWN_WORKERS = 3
+UNLISTED = "Workers inside a program (holdfast.work) are not listed."
 
 
 class Facts(Record, frozen=True, kw_only=True):
@@ -99,7 +100,7 @@ def _blocked(job: Job, facts: Facts) -> str:
         return f" The task {job.task!r} has a stored handler, but no live worker runs stored handlers."
     if not facts.workers:
         handler = ", and it has no stored handler" if facts.handler_workers else ""
-        return f" No live worker knows the task {job.task!r}{handler}."
+        return f" No live worker knows the task {job.task!r}{handler}. {UNLISTED}"
     return ""
 
 
@@ -133,6 +134,8 @@ def _running(job: Job, facts: Facts) -> str:
         f"It has been running since {iso(job.started_at)}"
         if job.started_at
         else "A worker has it and has not started it"
+        if facts.workers
+        else "It has been claimed"
     )
     since = f"{begun}, claim {job.claim} of owner {job.owner}"
     own = [blocker.effect for blocker in facts.blockers if blocker.job_id == job.id]
@@ -143,9 +146,11 @@ def _running(job: Job, facts: Facts) -> str:
         return f"{since}, without a lease.{asked}"
     if job.lease_until <= facts.now_ms:
         return f"{since}, but its lease ended at {iso(job.lease_until)}.{asked}"
-    # The owner may also be a loop of `next`, which is not registered as a worker.
+    # The owner may also be `holdfast.work` or a loop of `next`, which are not registered as workers.
     alone = (
-        "" if facts.workers else " No live worker knows its task: if its owner has died, it is queued then."
+        ""
+        if facts.workers
+        else f" No live worker knows its task: if its owner has died, it is queued then. {UNLISTED}"
     )
     return f"{since}, leased until {iso(job.lease_until)}.{alone}{asked}"
 
