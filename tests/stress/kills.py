@@ -172,7 +172,7 @@ class Gang:
         """Tell all to stop; each gives back what it has and goes in peace."""
         self.wait(lambda: not self._asleep, 60, "waking up of all")
         # Whoever has just been started and cannot hear yet would die of the signal.
-        self.wait(lambda: all(_children(worker.pid) for worker in self.workers), 60, "executors of all")
+        self.wait(lambda: all(_hears(worker.pid) for worker in self.workers), 60, "handlers of all")
         for worker in self.workers:
             worker.terminate()
         for worker in self.workers:
@@ -205,6 +205,13 @@ def _children(pid: int) -> list[int]:
         return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
     except OSError:  # it has ended
         return []
+
+
+def _hears(pid: int) -> bool:
+    """Whether a process has a handler for SIGTERM."""
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    caught = next(line.split()[1] for line in lines if line.startswith("SigCgt"))
+    return bool(int(caught, 16) >> (signal.SIGTERM - 1) & 1)
 
 
 def read(history: Path) -> list[Run]:
