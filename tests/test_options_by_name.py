@@ -178,7 +178,7 @@ def test_a_follower_that_is_declared_later_is_checked_from_then_on(queue):
 
 @pytest.mark.parametrize(
     ("method", "here"),
-    [("delay", "add"), ("apply_async", "using"), ("send", "add"), ("s", "call"), ("starmap", "add_many")],
+    [("delay", "add"), ("apply_async", "using"), ("send", "add"), ("s", "call"), ("AsyncResult", "handle")],
 )
 def test_a_method_of_another_job_queue_is_told_what_it_is_here(queue, method, here):
     @queue.task
@@ -188,6 +188,33 @@ def test_a_method_of_another_job_queue_is_told_what_it_is_here(queue, method, he
         with pytest.raises(AttributeError, match=rf"no attribute '{method}': here it is {here}\("):
             getattr(task, method)("a.png")
     assert not hasattr(resize, "other")
+
+
+def test_an_id_becomes_a_handle_of_its_task_alone(queue):
+    """That of a job of another task does nothing, so an id may come from outside."""
+
+    @queue.task
+    def resize(path: str) -> bytes:
+        return path.encode()
+
+    @queue.task
+    def crop(path: str) -> str:
+        return path
+
+    job = resize.add("a.png")
+    assert resize.handle(str(job.id)) == job
+    assert "worker" in resize.handle(job.id).why()
+    queue.next().run()
+
+    assert resize.handle(queue.get(job)).result() == b"a.png"
+    wrong = crop.handle(job.id)
+    waiting = crop.handle(resize.add("b.png").id)
+    for call in (wrong.get, wrong.result, lambda: queue.result(wrong), waiting.why, waiting.cancel):
+        with pytest.raises(holdfast.NotFound, match=r"there is no job of task crop \d+"):
+            call()
+    assert queue.get(waiting.id).state == "QUEUED"
+    with pytest.raises(holdfast.BadInput, match="job id is 'abc'"):
+        resize.handle("abc")
 
 
 def test_an_argument_among_the_options_is_told_to_be_data(queue):

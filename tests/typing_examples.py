@@ -39,6 +39,7 @@ from holdfast.indexed import (
 from holdfast.queue.aio_task import AsyncHandle
 
 if TYPE_CHECKING:
+    from holdfast.queue.group import JobGroup
     from holdfast.queue.options import PreparedCall
 
 queue = holdfast.connect("jobs.db")
@@ -170,6 +171,8 @@ def functions_that_go_on(ctx: Context) -> None:
     assert_type(ctx.gather(resize.call("a"), return_exceptions=True), list[bytes | ChildFailed])
     assert_type(ctx.wait_for("go", type=Schedule), Schedule)
     assert_type(ctx.wait_for("go", type=Schedule, timeout="1h", default=None), Schedule | None)
+    children = ctx.add_many([resize.call("a")])
+    assert_type([resize.handle(child).result() for child in children], list[bytes])
     ctx.call(resize, 7)  # type: ignore[call-overload]
 
 
@@ -217,6 +220,13 @@ def by_hand(job: ClaimedJob) -> None:
     assert_type(queue.add("resize", {"path": "a"}), Handle[Any])
     assert_type(queue.find(resize, unique="a"), Handle[bytes] | None)
     assert_type(queue.find("resize", unique="a"), Handle[Any] | None)
+    assert_type(resize.handle(7), Handle[bytes])
+    assert_type(told_on_a_loop.handle(queue.get(7)).result(), int)
+    assert_type(queue.gather([told_on_a_loop.call(path) for path in "ab"]).results(), list[int])
+    assert_type(queue.gather([resize.call("a")], when_done=fetch).follower, Handle[Any] | None)
+    assert_type(queue.gather([("resize", {"path": "a"})]), JobGroup[Any])
+    assert_type(queue.add_many([resize.call("a")]), list[Handle[bytes]])
+    assert_type(queue.add_many([("resize", {"path": "a"})]), list[Handle[Any]])
     assert_type(queue.add(resize, {"path": "a"}), Handle[bytes])
     assert_type(queue.add(told_on_a_loop, {"path": "a"}), Handle[int])
     assert_type(queue.call(resize, {"path": "a"}), PreparedCall[bytes])
@@ -256,6 +266,9 @@ async def awaited(queue: AsyncQueue, job: AsyncClaimedJob) -> None:
 
     assert_type(await crop("a"), int)
     assert_type(await queue.find(crop, unique="a"), AsyncHandle[int] | None)
+    assert_type(await crop.handle("7").result(), int)
+    assert_type(await queue.add_many([crop.call("a")]), list[AsyncHandle[int]])
+    assert_type(await (await queue.gather([crop.call("a")])).results(), list[int])
 
     @queue.task(batch=2)
     async def sizes(paths: list[str]) -> list[int]:

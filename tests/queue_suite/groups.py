@@ -10,7 +10,7 @@ from holdfast.core.job import State
 from holdfast.queue.aio import AsyncQueue
 from holdfast.queue.answers import Failed
 from holdfast.queue.context import Context
-from holdfast.queue.group import GroupProgress
+from holdfast.queue.group import GroupProgress, JobGroup
 from holdfast.queue.queue import Queue
 
 from .aio import Tell, taken, tell  # noqa: F401
@@ -128,7 +128,7 @@ def test_jobs_of_a_group_may_have_options(queue: Queue, options: dict[str, Any])
 
 def test_a_follower_without_jobs_runs_at_once(queue: Queue) -> None:
     """All of them have ended."""
-    group = queue.gather([], when_done="total")
+    group: JobGroup[Any] = queue.gather([], when_done="total")
 
     assert take(queue, "total").id == group.follower.id  # type: ignore[union-attr]
 

@@ -2,7 +2,7 @@
 
 import asyncio
 import sys
-from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 from datetime import timedelta
 from types import TracebackType
@@ -36,12 +36,12 @@ from .base import BaseQueue
 from .claimed import Holding, delay_ms_of
 from .definition import TaskOptions, take_name
 from .handlers import AsyncHandlers
-from .options import Duration, FiringOptions, JobOptions, JobRef, Key, Moment, TaskRef
+from .options import Duration, FiringOptions, Follower, JobOptions, JobRef, Key, Moment, TaskRef
 from .task import BaseHandle
 
 if TYPE_CHECKING:
     from .context import AnyContext
-    from .options import HasCall
+    from .options import HasCall, PreparedCall
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -149,16 +149,6 @@ class AsyncQueue(BaseQueue):
     @overload
     async def add(
         self,
-        task: "HasCall[..., Coroutine[Any, Any, T]]",
-        data: Any = None,
-        *,
-        connection: Any = None,
-        **options: Unpack[JobOptions],
-    ) -> AsyncHandle[T]: ...
-
-    @overload
-    async def add(
-        self,
         task: "HasCall[..., T]",
         data: Any = None,
         *,
@@ -180,18 +170,38 @@ class AsyncQueue(BaseQueue):
         """
         return await self._add_one(self._new(task, data, options), connection)
 
+    @overload
+    async def add_many(
+        self, jobs: "Iterable[PreparedCall[T]]", *, connection: Any = None, **options: Unpack[JobOptions]
+    ) -> list[AsyncHandle[T]]: ...
+
+    @overload
+    async def add_many(
+        self, jobs: Iterable[Any], *, connection: Any = None, **options: Unpack[JobOptions]
+    ) -> list[AsyncHandle[Any]]: ...
+
     async def add_many(
         self, jobs: Iterable[Any], *, connection: Any = None, **options: Unpack[JobOptions]
     ) -> list[AsyncHandle[Any]]:
         """Add prepared calls or (task, data) pairs; all or none of each 10,000. `connection`: see `add`."""
         return await self._add_each(self._each(jobs, options), connection)
 
+    @overload
     async def gather(
         self,
-        calls: Iterable[Any],
+        calls: "Iterable[PreparedCall[T]]",
         *,
-        when_done: TaskRef | tuple[TaskRef, Any] | c.NewJob | None = None,
+        when_done: Follower | None = None,
         **options: Unpack[JobOptions],
+    ) -> group.AsyncJobGroup[T]: ...
+
+    @overload
+    async def gather(
+        self, calls: Iterable[Any], *, when_done: Follower | None = None, **options: Unpack[JobOptions]
+    ) -> group.AsyncJobGroup[Any]: ...
+
+    async def gather(
+        self, calls: Iterable[Any], *, when_done: Follower | None = None, **options: Unpack[JobOptions]
     ) -> group.AsyncJobGroup[Any]:
         """Add jobs, and return them as a group to wait for; see `Queue.gather`."""
         jobs = self._each(calls, options)
@@ -321,11 +331,6 @@ class AsyncQueue(BaseQueue):
     async def steps(self, job: JobRef) -> dict[str, Any]:
         """The results of a job's steps so far, by name."""
         return await self._ask(asks.steps(job))
-
-    @overload
-    async def find(
-        self, task: "HasCall[..., Coroutine[Any, Any, T]]", *, unique: Key, domain: Key | None = None
-    ) -> AsyncHandle[T] | None: ...
 
     @overload
     async def find(

@@ -4,7 +4,7 @@ from collections.abc import Callable, Coroutine, Iterable
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, TypeVar, Unpack, overload
 
 from ..core.job import Job
-from .options import Duration, JobOptions
+from .options import Duration, JobOptions, JobRef, job_id
 from .task import Arguments, BaseHandle, Task, TaskWithOptions
 
 if TYPE_CHECKING:
@@ -31,11 +31,15 @@ class AsyncHandle(BaseHandle[R_co], frozen=True):
 
     async def why(self) -> str:
         """Why it is not running."""
+        if self._task:
+            await self.get()
         reason: str = await self._queue.why(self)
         return reason
 
     async def cancel(self, *, force: bool = False) -> Job:
         """Cancel the job; see `Queue.cancel`."""
+        if self._task:
+            await self.get()
         job: Job = await self._queue.cancel(self, force=force)
         return job
 
@@ -79,6 +83,16 @@ class AsyncTask(AsyncTaskWithOptions[P, R_co], Task[P, R_co]):
         """The same task with other options; see `Task.using`."""
         using: AsyncTaskWithOptions[P, R_co] = self._using(AsyncTaskWithOptions, options, connection)
         return using
+
+    @overload  # type: ignore[override]
+    def handle(self: "AsyncTask[P, Coroutine[Any, Any, T]]", job: JobRef) -> AsyncHandle[T]: ...
+
+    @overload
+    def handle(self, job: JobRef) -> AsyncHandle[R_co]: ...
+
+    def handle(self, job: JobRef) -> AsyncHandle[Any]:
+        """The handle of a job by its id or record; see `Task.handle`."""
+        return AsyncHandle(self._queue, job_id(job), False, self.name)
 
     @overload  # type: ignore[override]
     async def add_many(

@@ -161,7 +161,7 @@ def result(
     job: Any, wait: Duration | None, read_result: Callable[[str, Body | None], Any]
 ) -> QueueRequest[Any]:
     """The result of a job, once it has ended; `read_result` decodes it, by the name of its task."""
-    number = job_id(job)
+    number, check = job_id(job), _task_check(job)
 
     def read(reply: Any) -> Any:
         if reply is None:
@@ -173,7 +173,7 @@ def result(
                 f"{number} (any more): it never was, was deleted, or its retention has passed; "
                 "or it follows a job that is not FINISHED yet",
             )
-        if reply.job.ended != State.FINISHED:
+        if check(reply.job).ended != State.FINISHED:
             raise JobFailed(number, reply.job.reason or str(reply.job.ended), reply.job.outcome)
         result = None if reply.result is None else readable(number, "result", reply.result)
         return read_result(reply.job.task, result)
@@ -286,7 +286,19 @@ def purge(before: Moment, *, tenant: str | None) -> QueueRequest[int]:
 
 def get(job: Any) -> QueueRequest[Job]:
     """A job's record, live or archived."""
-    return QueueRequest(q.GetJob(job_id=job_id(job)), same)
+    return QueueRequest(q.GetJob(job_id=job_id(job)), _task_check(job))
+
+
+def _task_check(job: Any) -> Callable[[Job], Job]:
+    """A function that returns a record, or raises if the handle is of another task's jobs."""
+    task = getattr(job, "_task", "")
+
+    def check(found: Job) -> Job:
+        if found.task != task:
+            raise NotFound(f"job of task {task}", found.id)
+        return found
+
+    return check if task else same
 
 
 def data(job: Any) -> QueueRequest[Any]:

@@ -6,7 +6,7 @@ neither part of the job's data nor an argument of `add`.
 
 import inspect
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
 from datetime import UTC, datetime
 from functools import partial
@@ -304,13 +304,7 @@ class Context(Running):
         return self._do(durable.wait_for(self, name, timeout=timeout, kind=type, default=default))
 
     @overload
-    def call(self, task: "HasCall[P, Coroutine[Any, Any, T]]", /, *args: P.args, **kwargs: P.kwargs) -> T: ...
-
-    @overload
     def call(self, task: "HasCall[P, T]", /, *args: P.args, **kwargs: P.kwargs) -> T: ...
-
-    @overload
-    def call(self, task: "PreparedCall[Coroutine[Any, Any, T]]", /) -> T: ...
 
     @overload
     def call(self, task: "PreparedCall[T]", /) -> T: ...
@@ -327,15 +321,7 @@ class Context(Running):
         return found
 
     @overload
-    def gather(self, *calls: "PreparedCall[Coroutine[Any, Any, T]]") -> list[T]: ...
-
-    @overload
     def gather(self, *calls: "PreparedCall[T]") -> list[T]: ...
-
-    @overload
-    def gather(
-        self, *calls: "PreparedCall[Coroutine[Any, Any, T]]", return_exceptions: Literal[True]
-    ) -> list[T | ChildFailed]: ...
 
     @overload
     def gather(
@@ -521,15 +507,7 @@ class AsyncContext(Running):
         return await self._do(durable.wait_for(self, name, timeout=timeout, kind=type, default=default))
 
     @overload
-    async def call(
-        self, task: "HasCall[P, Coroutine[Any, Any, T]]", /, *args: P.args, **kwargs: P.kwargs
-    ) -> T: ...
-
-    @overload
     async def call(self, task: "HasCall[P, T]", /, *args: P.args, **kwargs: P.kwargs) -> T: ...
-
-    @overload
-    async def call(self, task: "PreparedCall[Coroutine[Any, Any, T]]", /) -> T: ...
 
     @overload
     async def call(self, task: "PreparedCall[T]", /) -> T: ...
@@ -546,15 +524,7 @@ class AsyncContext(Running):
         return found
 
     @overload
-    async def gather(self, *calls: "PreparedCall[Coroutine[Any, Any, T]]") -> list[T]: ...
-
-    @overload
     async def gather(self, *calls: "PreparedCall[T]") -> list[T]: ...
-
-    @overload
-    async def gather(
-        self, *calls: "PreparedCall[Coroutine[Any, Any, T]]", return_exceptions: Literal[True]
-    ) -> list[T | ChildFailed]: ...
 
     @overload
     async def gather(

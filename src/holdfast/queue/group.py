@@ -28,6 +28,7 @@ from .task import BaseHandle, Handle
 
 R = TypeVar("R")
 H = TypeVar("H", bound=BaseHandle[Any])
+F = TypeVar("F", bound=BaseHandle[Any])
 # What `results` does with a job that has ended without a result.
 OnFailure = Literal["raise", "return"]
 
@@ -49,10 +50,10 @@ class GroupProgress(NamedTuple):
         return self.total - self.waiting - self.running
 
 
-class BaseJobGroup(Generic[R, H]):
+class BaseJobGroup(Generic[H, F]):
     """What groups of both kinds of queues are: the handles in the order of the calls, and the follower."""
 
-    def __init__(self, handles: Sequence[H], follower: H | None) -> None:
+    def __init__(self, handles: Sequence[H], follower: F | None) -> None:
         self.handles, self.follower = tuple(handles), follower
 
     def __len__(self) -> int:
@@ -66,7 +67,7 @@ class BaseJobGroup(Generic[R, H]):
         return f"<group of {len(self.handles)} jobs{then}>"
 
 
-class JobGroup(BaseJobGroup[R, Handle[R]]):
+class JobGroup(BaseJobGroup[Handle[R], Handle[Any]], Generic[R]):
     """Jobs that were added by `Queue.gather`."""
 
     def results(self, wait: Duration | None = None, *, failures: OnFailure = "raise") -> list[R]:
@@ -102,7 +103,7 @@ class JobGroup(BaseJobGroup[R, Handle[R]]):
                 handle.cancel(force=force)
 
 
-class AsyncJobGroup(BaseJobGroup[R, AsyncHandle[R]]):
+class AsyncJobGroup(BaseJobGroup[AsyncHandle[R], AsyncHandle[Any]], Generic[R]):
     """Jobs that were added by `AsyncQueue.gather`."""
 
     async def results(self, wait: Duration | None = None, *, failures: OnFailure = "raise") -> list[R]:

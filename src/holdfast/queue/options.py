@@ -46,6 +46,7 @@ METHODS = {
     **dict.fromkeys(("apply_async", "send_with_options", "schedule", "configure"), "using(…).add(…)"),
     **dict.fromkeys(("s", "si", "signature", "message"), "call(…)"),
     **dict.fromkeys(("map", "starmap", "batch_defer"), "add_many(…)"),
+    "AsyncResult": "handle(id)",
 }
 # Options of the function or its schedule, and what takes them.
 _DECORATOR, _SCHEDULE = (
@@ -95,6 +96,7 @@ class HasCall(Protocol[P, R_co]):
 
 JobRef = int | str | HasId
 TaskRef = str | HasName
+Follower = TaskRef | tuple[TaskRef, Any] | NewJob
 
 
 class FiringOptions(TypedDict, total=False):
@@ -122,9 +124,9 @@ class FiringOptions(TypedDict, total=False):
     domain: Key | Callable[..., Key | None] | None
     parent: JobRef | None
     when_child_fails: Literal["resume", "wait"] | None
-    then: TaskRef | tuple[TaskRef, Any] | NewJob | None
+    then: Follower | None
     into: str | None
-    on_failure: TaskRef | tuple[TaskRef, Any] | NewJob | None
+    on_failure: Follower | None
     mock: bool | None
     tenant: str | None
 

@@ -1,7 +1,7 @@
 """The queue. Each method sends one command or query; a command returns after its commit."""
 
 import sys
-from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 from datetime import timedelta
 from types import TracebackType
@@ -23,14 +23,14 @@ from .asks import QueueRequest
 from .base import BaseQueue, is_importing
 from .claimed import Holding, delay_ms_of
 from .definition import TaskOptions, take_name
-from .options import Duration, FiringOptions, JobOptions, JobRef, Key, Moment, TaskRef
+from .options import Duration, FiringOptions, Follower, JobOptions, JobRef, Key, Moment, TaskRef
 from .task import BaseHandle, BatchDecorator, Decorator, Handle, Task
 
 if TYPE_CHECKING:
     from .context import AnyContext
     from .group import JobGroup
     from .handlers import Handlers
-    from .options import HasCall
+    from .options import HasCall, PreparedCall
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -153,16 +153,6 @@ class Queue(BaseQueue):
     @overload
     def add(
         self,
-        task: "HasCall[..., Coroutine[Any, Any, T]]",
-        data: Any = None,
-        *,
-        connection: Any = None,
-        **options: Unpack[JobOptions],
-    ) -> Handle[T]: ...
-
-    @overload
-    def add(
-        self,
         task: "HasCall[..., T]",
         data: Any = None,
         *,
@@ -184,18 +174,38 @@ class Queue(BaseQueue):
         """
         return self._add_one(self._new(task, data, options), connection)
 
+    @overload
+    def add_many(
+        self, jobs: "Iterable[PreparedCall[T]]", *, connection: Any = None, **options: Unpack[JobOptions]
+    ) -> list[Handle[T]]: ...
+
+    @overload
+    def add_many(
+        self, jobs: Iterable[Any], *, connection: Any = None, **options: Unpack[JobOptions]
+    ) -> list[Handle[Any]]: ...
+
     def add_many(
         self, jobs: Iterable[Any], *, connection: Any = None, **options: Unpack[JobOptions]
     ) -> list[Handle[Any]]:
         """Add prepared calls or (task, data) pairs; all or none of each 10,000. `connection`: see `add`."""
         return self._add_each(self._each(jobs, options), connection)
 
+    @overload
     def gather(
         self,
-        calls: Iterable[Any],
+        calls: "Iterable[PreparedCall[T]]",
         *,
-        when_done: TaskRef | tuple[TaskRef, Any] | c.NewJob | None = None,
+        when_done: Follower | None = None,
         **options: Unpack[JobOptions],
+    ) -> "JobGroup[T]": ...
+
+    @overload
+    def gather(
+        self, calls: Iterable[Any], *, when_done: Follower | None = None, **options: Unpack[JobOptions]
+    ) -> "JobGroup[Any]": ...
+
+    def gather(
+        self, calls: Iterable[Any], *, when_done: Follower | None = None, **options: Unpack[JobOptions]
     ) -> "JobGroup[Any]":
         """Add jobs as `add_many` does, and return them as a group to wait for.
 
@@ -335,11 +345,6 @@ class Queue(BaseQueue):
     def steps(self, job: JobRef) -> dict[str, Any]:
         """The results of a job's steps so far, by name."""
         return self._ask(asks.steps(job))
-
-    @overload
-    def find(
-        self, task: "HasCall[..., Coroutine[Any, Any, T]]", *, unique: Key, domain: Key | None = None
-    ) -> Handle[T] | None: ...
 
     @overload
     def find(

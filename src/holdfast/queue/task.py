@@ -41,9 +41,11 @@ from .options import (
     NO_CONNECTION,
     Duration,
     JobOptions,
+    JobRef,
     defaults_of,
     given_names,
     given_over,
+    job_id,
     key_bytes,
     merge,
     new_job,
@@ -71,8 +73,10 @@ class BaseHandle(msgspec.Struct, Generic[R_co], frozen=True, eq=False, gc=False)
 
     _queue: Any
     id: int
-    # Whether this add made the job; False: it had the unique key before.
+    # Whether this add made the job; False: it was there before.
     is_new: bool = True
+    # The task that the job must have; empty: it was added here.
+    _task: str = ""
 
     def __repr__(self) -> str:
         return f"<job {self.id}>"
@@ -103,11 +107,15 @@ class Handle(BaseHandle[R_co], frozen=True):
 
     def why(self) -> str:
         """Why it is not running."""
+        if self._task:
+            self.get()
         reason: str = self._queue.why(self)
         return reason
 
     def cancel(self, *, force: bool = False) -> Job:
         """Cancel the job; see `Queue.cancel`."""
+        if self._task:
+            self.get()
         job: Job = self._queue.cancel(self, force=force)
         return job
 
@@ -149,7 +157,15 @@ class TaskWithOptions(Generic[P, R_co]):
         # At the first `add`: a prepared call may get further options, from `add_many`.
         self._is_checked = False
 
-    def call(self, *args: P.args, **kwargs: P.kwargs) -> "PreparedCall[R_co]":
+    @overload
+    def call(
+        self: "TaskWithOptions[P, Coroutine[Any, Any, T]]", *args: P.args, **kwargs: P.kwargs
+    ) -> "PreparedCall[T]": ...
+
+    @overload
+    def call(self, *args: P.args, **kwargs: P.kwargs) -> "PreparedCall[R_co]": ...
+
+    def call(self, *args: P.args, **kwargs: P.kwargs) -> "PreparedCall[Any]":
         """A prepared call, for `add_many`, `then` and `ctx.gather`."""
         if self._connection is not None:
             raise BadInput("connection", "given", needed=NO_CONNECTION)
@@ -302,6 +318,16 @@ class Task(TaskWithOptions[P, R_co]):
         merged = merge(self.options, options)
         given = given_over(self.options, options, merged)
         return kind(self._queue, self.name, self.signature, merged, given, connection)
+
+    @overload
+    def handle(self: "Task[P, Coroutine[Any, Any, T]]", job: JobRef) -> Handle[T]: ...
+
+    @overload
+    def handle(self, job: JobRef) -> Handle[R_co]: ...
+
+    def handle(self, job: JobRef) -> Handle[Any]:
+        """The handle of a job by its id; its methods raise `NotFound` if the job has another task."""
+        return Handle(self._queue, job_id(job), False, self.name)
 
     @overload
     def add_many(
