@@ -93,6 +93,18 @@ def test_pages_of_other_sites_are_not_answered(served, client, site):
         assert own.status == 200
 
 
+def test_a_path_that_is_no_text_is_refused(client):
+    """Else it would name what its sender did not mean."""
+    job_id = client.post("/v1/jobs", {"task": "t"}).json["id"]
+
+    broken = client.ask("POST", f"/v1/jobs/{job_id}/signals/%ff", b"1", {"Content-Type": "application/json"})
+    whole = client.ask(
+        "POST", f"/v1/jobs/{job_id}/signals/%ef%bf%bd", b"1", {"Content-Type": "application/json"}
+    )
+
+    assert (broken.status, broken.json["code"], whole.status) == (400, "BAD_INPUT", 204)
+
+
 def test_no_reply_is_guessed_at_by_browsers(served, client):
     """Each has `nosniff`: replies, problems, pages, files, what is no HTTP."""
     paths = ("/v1/counts", "/v1/jobs/5", "/nope", "/", "/static/app.js", "/healthz", "/v1/openapi.json")

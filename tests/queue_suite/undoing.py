@@ -7,7 +7,7 @@ import pytest
 
 from holdfast.core import bounds
 from holdfast.core import commands as c
-from holdfast.core.errors import BadInput
+from holdfast.core.errors import BadInput, TooLarge
 from holdfast.core.job import State
 from holdfast.queue.answers import Failed
 from holdfast.queue.context import AsyncContext, Context
@@ -477,12 +477,14 @@ def test_a_job_that_expires_before_its_next_attempt_undoes_its_steps(queue: Queu
 
 
 def test_each_compensation_is_done_whatever_its_name(queue: Queue) -> None:
-    """Also if a step has that name, or another one has the name with a number."""
+    """Also if a step has that name, or another one has the name with a number; with `undo ` it must fit."""
     did: list[str] = []
 
     @queue.task
     def order(ctx: Context) -> None:
         ctx.step("undo a", did.append, "step")
+        with pytest.raises(TooLarge, match="at most 255 bytes"):
+            ctx.compensate("x" * 251, print)
         for number, name in enumerate(("a", "b #2", "b", "b", "b")):
             ctx.compensate(name, did.append, f"-{number}")
         raise Failed("no")

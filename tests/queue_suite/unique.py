@@ -7,10 +7,12 @@ import pytest
 from holdfast.core import commands as c
 from holdfast.core.errors import Refused
 from holdfast.core.job import State
+from holdfast.queue.context import Context
 from holdfast.queue.queue import Queue
 from holdfast.testing.clock import MovedClock
 
 from .fixtures import START_MS, MakeQueue
+from .functions import run_all
 from .hands import Native, Port
 from .tools import MINUTE_MS, ask, hold_of, nothing, state_of, take, unchanged, upkeep
 
@@ -308,6 +310,37 @@ def test_what_follows_a_job_keeps_to_its_own_key(queue: Queue) -> None:
     assert take(queue, "first").done(2).state == State.FINISHED
 
     assert [job.id for job in queue.jobs()] == [waiting.id]
+
+
+def test_a_function_with_steps_to_undo_is_not_replaced(queue: Queue) -> None:
+    """What undoes its steps may depend on its data. Others start over; a follow-up is not added."""
+    did: list[str] = []
+
+    @queue.task
+    def order(ctx: Context, item: str, is_undone: bool) -> None:
+        ctx.step("book", did.append, item)
+        if is_undone:
+            ctx.compensate("book", did.append, f"-{item}")
+        ctx.sleep("1h")
+
+    plain = order.using(unique="plain").add("tea", False)
+    begun = order.using(unique="begun").add("rum", True)
+    run_all(queue)
+    again = order.using(unique="plain", on_conflict="replace").add("gin", False)
+    for way in ("replace", "merge"):
+        with pytest.raises(
+            Refused, match=f"cannot {way} job {begun.id}: .* with steps to undo, .* cancel it first"
+        ):
+            order.using(unique="begun", on_conflict=way).add("gin", True)
+    follow_up = order.using(unique="begun", on_conflict="replace").call("ale", True)
+    queue.add("first", then=follow_up)
+    assert take(queue, "first").done().state == State.FINISHED
+    assert (again.id, begun.get().steps) == (plain.id, 2)
+    queue.cancel(begun)
+    run_all(queue)
+
+    assert did == ["tea", "rum", "gin", "-rum"]
+    assert order.using(unique="begun", on_conflict="replace").add("gin", True).is_new
 
 
 # ── back from the dead ───────────────────────────────────────────────────────────────────────────

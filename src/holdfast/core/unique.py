@@ -11,12 +11,13 @@ import msgspec
 from msgspec.structs import replace
 
 from .commands import NewJob
-from .errors import BadInput
+from .errors import BadInput, Refused
 from .ids import slot_of
 from .job import Body, Job, Place, Record, State
 from .kinds import name_of
 from .rules import FRESH, expiring, queued, repeat_text, update, waits_for_signal
 
+HAS_BEGUN = "the holder of its unique key, with steps to undo"
 # Longer domains are in row keys by their hash and slot: an index of PostgreSQL has at most 2,700 bytes.
 DOMAIN_IN_FULL = 64
 
@@ -86,18 +87,22 @@ def hit(job: Job, old: Body, new: NewJob, *, now_ms: int) -> tuple[Job, Body | N
 
     `keep` changes nothing; `merge` merges the data by RFC 7396; `replace` sets data and time (a debounce). A
     running job runs once more, with the change. By the documents, a merge with equal data changes nothing.
+    A function with steps to undo is not changed: what undoes them may depend on its data.
     """
     if new.on_conflict == "keep" or (job.place == Place.DONE and not job.strict):
         return job, None
-    if new.on_conflict == "merge":
-        data = merged(old, new.data)
-        if data == old and (not new.strict or same(old, new.data)):
-            return job, None
+    merges = new.on_conflict == "merge"
+    data = merged(old, new.data) if merges else new.data
+    if merges and data == old and (not new.strict or same(old, new.data)):
+        return job, None
+    if job.compensates:
+        raise Refused(new.on_conflict, job.id, found=HAS_BEGUN, needed="without them: cancel it first")
+    if merges:
         repeat = repeat_text(new.repeat, strict=new.strict) or job.repeat
         job = replace(update(job, now_ms=now_ms, priority=new.priority), repeat=repeat)
         run_at = job.run_at if job.place != Place.RUNNING else now_ms
     else:
-        data, run_at = new.data, new.run_at or now_ms + new.delay_ms
+        run_at = new.run_at or now_ms + new.delay_ms
         expires_at = new.expires_at or (now_ms + new.expires_in_ms if new.expires_in_ms else 0)
         job = expiring(job, expires_at) if job.expires_at or expires_at else job
     if job.strict:

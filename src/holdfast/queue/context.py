@@ -13,6 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, ParamSpec, Protocol, TypeVar, Unpack, overload
 
 from ..core import commands as c
+from ..core.checks import check_name
 from ..core.errors import BadInput, ChildFailed, LeaseLost
 from ..core.job import Job
 from ..store.common.clock import monotonic_s
@@ -115,6 +116,7 @@ class Running:
         """
         if not self._is_undoing:
             named = durable.free_name(name, {other for other, _ in self._compensations})
+            check_name("step", f"undo {named}")
             self._compensations.append((named, lambda: fn(*args, **kwargs)))
             self._job.undoing = self
 

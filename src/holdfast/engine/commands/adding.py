@@ -239,6 +239,11 @@ def _hit(batch: Batch, new: c.NewJob, job: Job, follows: bool) -> int:
             raise
         # Data that is not JSON cannot be merged.
         after, data = unique.hit(job, "{}", replace(new, on_conflict="replace"), now_ms=batch.now_ms)
+    except Refused:
+        if not follows:
+            raise
+        # The end of the job before it cannot be refused.
+        return job.id
     if data is not None:
         # The results of its steps belong to the old data.
         after = replace(after, steps=0, step_bytes=0, open_call=0)

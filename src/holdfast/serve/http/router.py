@@ -8,7 +8,7 @@ import gzip
 import re
 from collections.abc import Awaitable, Callable
 from typing import Any
-from urllib.parse import quote, unquote
+from urllib.parse import quote, unquote, unquote_to_bytes
 
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
@@ -84,6 +84,8 @@ class Router:
         if scope.get("query_string", b"").count(b"&") > HTTP_QUERY_FIELDS:
             text = f"the query has more than {HTTP_QUERY_FIELDS} fields"
             response = response_to(Refusal(400, "BAD_INPUT", text))
+        elif "\ufffd" in path and not _is_utf8(scope.get("raw_path") or b""):
+            response = response_to(Refusal(400, "BAD_INPUT", "the path is not text in UTF-8"))
         elif method in methods:
             response = await methods[method](Request(scope, receive))
             if scope["method"] == "HEAD" and isinstance(response, StreamingResponse):
@@ -112,6 +114,14 @@ class Router:
                 fields = match.groupdict()
                 return found, {name: unquote(text) for name, text in fields.items()} if is_escaped else fields
         return {}, {}
+
+
+def _is_utf8(raw_path: bytes) -> bool:
+    try:
+        unquote_to_bytes(raw_path).decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def _wants_page(scope: Any, path: str) -> bool:
