@@ -32,7 +32,7 @@ class Declined(Exception):
 
 
 def test_a_sleep_needs_neither_a_worker_nor_an_attempt(queue: Queue, clock: MovedClock) -> None:
-    """Nor does it end sooner because somebody requeues the job, or later because a run was lost."""
+    """Nor does it end later because a run was lost."""
     woken: list[int] = []
 
     @queue.task(attempts=1, losses=2)
@@ -45,8 +45,6 @@ def test_a_sleep_needs_neither_a_worker_nor_an_attempt(queue: Queue, clock: Move
     job, began = nap.add(), clock()
     take(queue).run()
     assert nothing(queue)
-    queue.requeue(job)
-    take(queue).run()
     assert (queue.get(job).run_at, queue.get(job).attempts) == (began + HOUR_MS, 0)
     clock.advance(HOUR_MS)
     lost = take(queue, lease="10s")
@@ -412,28 +410,6 @@ def test_new_data_begins_it_again(queue: Queue, clock: MovedClock) -> None:
     run_all(queue)
 
     assert job.result() == "d"
-
-
-def test_what_can_be_done_to_a_job_that_waits(queue: Queue) -> None:
-    """It is cancelled, deleted, requeued; its priority changes and it waits on."""
-
-    @queue.task
-    def wait(ctx: Context) -> str:
-        return ctx.wait_for("go", type=str)
-
-    jobs = [wait.add() for _ in range(4)]
-    run_all(queue)
-    assert queue.cancel(jobs[0]).state == State.CANCELLED
-    queue.delete(jobs[1])
-    queue.requeue(jobs[2])
-    assert run_all(queue) == 1
-    queue.update(jobs[3], priority=900)
-    for job in jobs[2:]:
-        queue.signal(job, "go", "gone")
-    run_all(queue)
-
-    assert [job.result() for job in jobs[2:]] == ["gone", "gone"]
-    assert queue.counts() == {"wait": {"FINISHED": 2, "CANCELLED": 1}}
 
 
 def test_children_of_its_own_run_while_it_sleeps(queue: Queue, clock: MovedClock) -> None:

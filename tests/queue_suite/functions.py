@@ -2,6 +2,7 @@
 
 from collections import Counter
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -273,3 +274,55 @@ def test_a_claim_brings_the_steps_of_its_job(queue: Queue, monkeypatch: pytest.M
     run_all(queue)
 
     assert [job.result() for job in jobs] == [2, 2]
+
+
+@pytest.mark.parametrize("way", ["requeue", "update"])
+def test_who_runs_a_sleeping_job_now_ends_its_sleep(queue: Queue, clock: MovedClock, way: str) -> None:
+    """Also for the runs after that; another time is the end of the sleep. A wait for a signal goes on."""
+
+    @queue.task
+    def nap(ctx: Context) -> str | None:
+        ctx.sleep("1h")
+        return ctx.wait_for("go", type=str, timeout="1h", default=None)
+
+    job, began = nap.add(), clock()
+    run_all(queue)
+    if way == "update":
+        queue.update(job, run_at=datetime.fromtimestamp((began + 2 * HOUR_MS) / 1000, UTC))
+        clock.advance(2 * HOUR_MS - 1)
+        assert nothing(queue)
+        clock.advance(1)
+    else:
+        queue.requeue(job)
+    run_all(queue)
+    began, wait = clock(), queue.timeline(job)[-1]
+    assert (wait.kind, job.get().run_at) == ("signal", began + HOUR_MS)
+    queue.requeue(job)
+    run_all(queue)
+    assert job.get().run_at == began + HOUR_MS
+    clock.advance(HOUR_MS)
+    run_all(queue)
+
+    assert (job.get().state, job.result()) == (State.FINISHED, None)
+
+
+def test_what_can_be_done_to_a_job_that_waits(queue: Queue) -> None:
+    """It is cancelled, deleted, requeued; its priority changes and it waits on."""
+
+    @queue.task
+    def wait(ctx: Context) -> str:
+        return ctx.wait_for("go", type=str)
+
+    jobs = [wait.add() for _ in range(4)]
+    run_all(queue)
+    assert queue.cancel(jobs[0]).state == State.CANCELLED
+    queue.delete(jobs[1])
+    queue.requeue(jobs[2])
+    assert run_all(queue) == 1
+    queue.update(jobs[3], priority=900)
+    for job in jobs[2:]:
+        queue.signal(job, "go", "gone")
+    run_all(queue)
+
+    assert [job.result() for job in jobs[2:]] == ["gone", "gone"]
+    assert queue.counts() == {"wait": {"FINISHED": 2, "CANCELLED": 1}}

@@ -410,7 +410,8 @@ def check_not_running(job: Job) -> None:
 def offered_verbs(job: Job) -> tuple[str, ...]:
     """What a person can do with a job as it is: what pages offer, and what they accept.
 
-        waiting                edit, cancel, delete; if SCHEDULED also requeue, which runs it now
+        waiting                edit, cancel, delete; if SCHEDULED also requeue, which runs it now,
+                               but not if it waits for a signal
         RUNNING                cancel, which asks it to stop; force_cancel and requeue, which end its claim
         PAUSED                 cancel; if it waits for a signal also delete
         FAILED                 requeue, edit, cancel, delete
@@ -422,7 +423,8 @@ def offered_verbs(job: Job) -> tuple[str, ...]:
         return ("requeue", "edit", "cancel", "delete") if job.ended == State.FAILED else ("delete",)
     family = () if job.children.pending else ("cancel", "delete")
     if job.place in WAITING:
-        return (*(("requeue",) if job.place == Place.SCHEDULED else ()), "edit", *family)
+        runs_now = job.place == Place.SCHEDULED and not waits_for_signal(job)
+        return (*(("requeue",) if runs_now else ()), "edit", *family)
     if job.place == Place.PAUSED:
         return () if job.strict else family[: 2 if waits_for_signal(job) else 1]
     # A job of the port does not stop when it is asked; one with a `retry_after` is cancelled at once.

@@ -146,6 +146,15 @@ def _check_not_undone(entries: Sequence[StepResult], first: StepResult) -> None:
         raise BadInput("from_step", first.name or first.number, needed=needed)
 
 
+def end_sleep(batch: Batch, job: Job, run_at: int) -> Job:
+    """The job, whose sleep ends at this time instead of its own, if it sleeps."""
+    if job.waits_for is None or job.waits_for.kind != "sleep" or job.place is not Place.SCHEDULED:
+        return job
+    entry = notes.find_step(batch, job, job.waits_for.step)
+    assert entry is not None
+    return notes.put_step(batch, job, replace(entry, until=max(run_at, 1)))
+
+
 def send_signal(batch: Batch, command: c.SendSignal) -> None:
     """Send a signal; see `SendSignal`."""
     key = name_of(str(command.job_id), command.name, command.key) if command.key else ""

@@ -158,6 +158,8 @@ def update(batch: Batch, command: c.Update) -> JobRef:
         if command.hold
         else batch.get(command.job_id, command.tenant)
     )
+    if command.run_at is not None:
+        job = suspending.end_sleep(batch, job, command.run_at)
     after = rules.update(
         job,
         now_ms=batch.now_ms,
@@ -192,6 +194,8 @@ def requeue(batch: Batch, command: c.Requeue) -> JobRef:
         rules.check_not_running(job)
     if command.from_step:
         job = suspending.cut_from(batch, job, command.from_step)
+    else:
+        job = suspending.end_sleep(batch, job, command.run_at or batch.now_ms)
     after = rules.requeue(
         job, now_ms=batch.now_ms, run_at=command.run_at, task=command.task, forgive=command.forgive
     )
