@@ -17,8 +17,8 @@ from holdfast.store.sqlite.connection import SqliteConnection
 from holdfast.store.sqlite.store import SqliteStore
 
 # Statements of SQLite are in the process, and take their rows by powers of two; locks of PostgreSQL are
-# waited for, or only tried, by their order.
-SLACK = {"sqlite": 20, "postgres": 4, "redis": 0}
+# waited for, or only tried, by their order, and the lease of the number may be due.
+SLACK = {"sqlite": 20, "postgres": 12, "redis": 0}
 
 
 class Asked:
