@@ -268,6 +268,11 @@ def test_a_limit_of_none_at_once_can_be_removed(queue):
 
     assert queue.next(["work"]) is None
     assert "its limit is 0 at once" in queue.why(job)
+    queue.pause(domain="own")
+    assert queue.why(job) == (
+        "Its domain 'own' holds it back; 1 of its jobs is HELD. The domain 'own' is paused; resume it."
+    )
+    queue.resume(domain="own")
     queue.limit("own")
     assert (queue.limits(), queue.next(["work"]).id) == ({}, job.id)
 

@@ -41,6 +41,24 @@ def test_limits_are_listed_with_what_they_hold_back(shell):
     assert shell.ok("limits", "--tenant", "kim").out == "no limits\n"
 
 
+def test_a_pattern_has_the_sums_of_the_domains_that_it_limits(shell, monkeypatch):
+    """Not of those with a limit of their own, or by a longer pattern."""
+    shell.ok("limit", "*.org", "--concurrency", 1)
+    shell.ok("limit", "www.*.org", "--rate", "1/h")
+    shell.ok("limit", "own.org", "--concurrency", 0)
+    for domain in ("a.org", "b.org", "own.org", "www.c.org", "free"):
+        for _ in range(3):
+            shell.add("a", "--domain", domain)
+    with shell.queue() as queue:
+        assert len(queue.claim(limit=20, renew=False)) == 6
+
+    found = {words[0]: words[-2:] for words in map(str.split, shell.ok("limits").lines[1:])}
+    assert found == {"own.org": ["0", "3"], "*.org": ["2", "4"], "www.*.org": ["1", "2"]}
+    monkeypatch.setattr("holdfast.engine.queries.HOLDING_DOMAINS", 1)
+    found = {words[0]: words[-2:] for words in map(str.split, shell.ok("limits").lines[1:])}
+    assert found == {"own.org": ["0", "3"], "*.org": ["1+", "2+"], "www.*.org": ["0+", "0+"]}
+
+
 def test_a_limit_is_told_to_programs(shell):
     """As it is kept."""
     record = shell.ok("limit", "cdn", "--rate", "10/s", "--json").record

@@ -117,9 +117,10 @@ def test_a_task_that_no_live_worker_runs_is_noted(shell):
 
 
 def test_a_wrong_count_is_found(shell):
-    """What is kept is compared with what there is."""
+    """What is kept is compared with what there is; what is worth knowing is noted all the same."""
     shell.add("a")
     with shell.queue() as queue:
+        queue.pause("b")
         store = queue.connection.engine.store
         key = next(iter(store.read(lambda txn: txn.counts())))
         store.run(lambda txn: (Changes(counts={key: 41}), None))
@@ -128,6 +129,7 @@ def test_a_wrong_count_is_found(shell):
 
     assert said.code == 1
     assert "✗ the count of a QUEUED is 42, but 1 were found" in said.out
+    assert "· paused: task b" in said.out
     assert shell.run("doctor", "--json").record["ok"] is False
 
 

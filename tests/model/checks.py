@@ -271,7 +271,8 @@ def limit_of(view: View, key: DomainKey, *, pauses: bool = True) -> Limit | None
     if raw := view.records.get((LIMIT, name_of(tenant, domain))):
         return read_limit(raw)
     raw = view.records.get((PATTERNS, name_of(tenant)))
-    return find_pattern(read_patterns(raw).limits, domain) if raw else None
+    found = find_pattern(read_patterns(raw).limits, domain) if raw else None
+    return found[1] if found else None
 
 
 def _goes_on(view: View, chore: str, parent_id: int) -> bool:

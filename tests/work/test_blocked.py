@@ -109,6 +109,8 @@ def test_jobs_behind_a_blocked_loop_go_to_another_worker_and_the_blocker_is_name
     named = f"{task} (job {blocker.id}) {part}"
     bench.wait_for(lambda: named in short.why())
     assert f"It {part} of its executor" in blocker.why()
+    (name,) = [one.name for one in bench.queue.workers()]
+    assert f"claim 1 of worker {name}, leased until" in blocker.why()
     second = bench.start(name=APP)
     _wait_until_finished(bench, 20)
     assert blocker.get().state == "RUNNING"

@@ -31,8 +31,11 @@ def test_a_task_that_nobody_knows_waits_for_a_worker_that_does(bench):
     knower = bench.start()
     assert job.result(wait=60) == 42
     # Both know this one: both are busy.
-    bench.queue.add_many([("gated", None)] * 2)
+    gated, _ = bench.queue.add_many([("gated", None)] * 2)
     bench.wait_for(lambda: len(bench.noted("gated")) == 2)
+    names = [one.name for one in bench.queue.workers()]
+    shown = holdfast(bench, "show", str(gated.id)).out
+    assert any(f"worker        {name}, claim 1" in shown for name in names)
     waiting = bench.queue.add("double", {"n": 1})
     assert "1 live worker knows its task." in waiting.why()
 

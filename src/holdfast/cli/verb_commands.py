@@ -230,7 +230,8 @@ def _limit_row(one: "LimitLoad", _now: int) -> tuple[str, ...]:
     rate = "" if limit.rate is None else rate_text(limit.rate)
     burst = "" if limit.rate is None else f"{limit.burst:,}"
     most = "" if limit.concurrency is None else f"{limit.concurrency:,}"
-    return key_text(one.domain), rate, burst, most, f"{one.running:,}", f"{one.held:,}"
+    more = "+" if one.is_partial else ""
+    return key_text(one.domain), rate, burst, most, f"{one.running:,}{more}", f"{one.held:,}{more}"
 
 
 LIMITS = Listing(
@@ -249,7 +250,11 @@ LIMITS = Listing(
     helps={"domain": "Only the limit of this domain.", "holding": "Only domains whose jobs are held."},
 )
 def _limits(queue: "Queue", *, domain: bytes | None, holding: bool) -> "list[LimitLoad]":
-    """List limits, and how many jobs they hold back."""
+    """List limits, and how many jobs run under them or are HELD by them.
+
+    Of a pattern these are the sums of its domains; --holding lists such domains one by one. `holdfast counts`
+    shows what is paused.
+    """
     from ..core.queries import ListLimits, ask_all
 
     asked = ListLimits(tenant=queue.tenant, domain=domain, holding=holding)

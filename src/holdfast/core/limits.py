@@ -92,16 +92,14 @@ def is_pattern(domain: bytes) -> bool:
     return any(char in domain for char in b"*?[")
 
 
-def find_pattern(patterns: Iterable[tuple[bytes, Limit]], domain: bytes) -> Limit | None:
-    """The limit of the longest pattern that matches; of equally long ones, the first by name.
+def find_pattern(patterns: Iterable[tuple[bytes, Limit]], domain: bytes) -> tuple[bytes, Limit] | None:
+    """The longest pattern that matches, and its limit; of equally long ones, the first by name.
 
     A pattern also matches itself: "http://[::1]/" is more likely a name than a choice of characters.
     """
     name = domain.decode("latin-1")
-    matching = [
-        (-len(p), p, limit) for p, limit in patterns if p == domain or fnmatchcase(name, p.decode("latin-1"))
-    ]
-    return min(matching, key=lambda m: m[:2])[2] if matching else None
+    matching = [one for one in patterns if one[0] == domain or fnmatchcase(name, one[0].decode("latin-1"))]
+    return min(matching, key=lambda one: (-len(one[0]), one[0]), default=None)
 
 
 def capacity(limit: Limit | None, domain: Domain, *, now_ms: int) -> int:

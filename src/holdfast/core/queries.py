@@ -319,12 +319,17 @@ class ListLimits(PagedQuery, frozen=True, kw_only=True):
 
 
 class LimitLoad(Record, frozen=True, kw_only=True):
-    """The limit of a domain or pattern, and how many jobs of the domain run or are HELD by it."""
+    """The limit of a domain or pattern, and how many jobs run under it or are HELD by it.
+
+    Those of a pattern are the sums of its domains. `is_partial`: only of those among the first thousand
+    domains with jobs.
+    """
 
     domain: bytes
     limit: Limit
     running: int = 0
     held: int = 0
+    is_partial: bool = False
 
 
 class ListSchedules(PagedQuery, frozen=True, kw_only=True):

@@ -27,6 +27,8 @@ class Facts(Record, frozen=True, kw_only=True):
     ready_before: int = 0
     # The handlers that block executors of these workers.
     blockers: tuple[Blocker, ...] = ()
+    # The workers that may have it, by the process that has claimed it.
+    holders: tuple[str, ...] = ()
     # Those that have all slots, by the name of the worker, if no worker has another.
     occupied: tuple[tuple[str, Blocker], ...] = ()
 
@@ -119,7 +121,9 @@ def _held(job: Job, facts: Facts) -> str:
     domain, limit = facts.domain, facts.limit
     if domain is not None and limit is not None:
         if limit.concurrency == 0:
-            text += ": its limit is 0 at once, so no job of it starts"
+            # A pause acts as such a limit, and is named below.
+            is_paused = f"domain {name!r}" in facts.paused
+            text += "" if is_paused else ": its limit is 0 at once, so no job of it starts"
         elif limit.concurrency is not None and domain.running >= limit.concurrency:
             text += f": {domain.running} of {limit.concurrency} run already"
         elif limit.rate is not None:
@@ -137,7 +141,9 @@ def _running(job: Job, facts: Facts) -> str:
         if facts.workers
         else "It has been claimed"
     )
-    since = f"{begun}, claim {job.claim} of owner {job.owner}"
+    known = 0 < len(facts.holders) <= SHOWN_WORKERS
+    holder = f"worker {' or '.join(facts.holders)}" if known else f"owner {job.owner}"
+    since = f"{begun}, claim {job.claim} of {holder}"
     own = [blocker.effect for blocker in facts.blockers if blocker.job_id == job.id]
     asked = f" It {own[0]} of its executor." if own else ""
     asked += " It was asked to stop." if job.cancel_requested else ""

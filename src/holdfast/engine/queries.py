@@ -16,7 +16,7 @@ from ..core.family import waits_for_parent
 from ..core.history import GetHistory
 from ..core.job import WAITING, Body, Job, Place, State, Unreadable, WaitsFor, marked, readable, unreadable
 from ..core.kinds import HANDLED, LIMIT, PATTERNS, PAUSE, SCHEDULE, name_of
-from ..core.limits import Limit, is_pattern
+from ..core.limits import Limit, find_pattern, is_pattern
 from ..core.notes import StepResult
 from ..core.queries import GetRetention, ListTasks, SearchJobs
 from ..core.redaction import redact_body, redact_named
@@ -112,6 +112,7 @@ def _explain(txn: ReadTxn, query: q.Explain) -> str:
         is_handled=is_handled,
         handler_workers=sum(runs_handlers(worker, job.tenant) for worker in workers),
         ready_before=max(ready - 1, 0) if job.place == Place.READY else 0,
+        holders=tuple(sorted(one.name for one in knowing if one.owner and one.owner == job.owner)),
         blockers=tuple(one for worker in knowing for one in worker.blocked if one.part != "slots"),
         occupied=_occupied(job, knowing),
     )
@@ -346,11 +347,35 @@ def _list_limits(txn: ReadTxn, query: q.ListLimits) -> list[q.LimitLoad]:
     else:
         found = {(tenant, domain): limit for domain, limit in _limits_after(txn, query)}
         domains = find_domains(txn, found)
-    loads = {key: {"running": one.running, "held": one.held} for key, one in domains.items()}
-    return [
-        q.LimitLoad(domain=key[1], limit=limit, **loads.get(key, {}))
+    loads = [
+        q.LimitLoad(domain=key[1], limit=limit, running=one.running, held=one.held)
+        if (one := domains.get(key))
+        else q.LimitLoad(domain=key[1], limit=limit)
         for key, limit in found.items()
         if limit is not None
+    ]
+    return _with_patterns(txn, tenant, loads) if any(is_pattern(one.domain) for one in loads) else loads
+
+
+def _with_patterns(txn: ReadTxn, tenant: str, loads: list[q.LimitLoad]) -> list[q.LimitLoad]:
+    """The loads of limits, with those of patterns: the sums of the domains that each one limits."""
+    kept = txn.rows(PATTERNS, [name_of(tenant)]).get(name_of(tenant))
+    patterns = read_patterns(kept).limits if kept else ()
+    domains = list_domains(txn, tenant, after=b"", limit=HOLDING_DOMAINS)
+    exact = txn.rows(LIMIT, [name_of(*one.key) for one in domains])
+    running, held = Counter[bytes](), Counter[bytes]()
+    for one in domains:
+        found = None if name_of(*one.key) in exact else find_pattern(patterns, one.name)
+        if found is not None:
+            running[found[0]] += one.running
+            held[found[0]] += one.held
+    known = {pattern for pattern, _ in patterns}
+    is_partial = len(domains) == HOLDING_DOMAINS
+    return [
+        replace(one, running=running[one.domain], held=held[one.domain], is_partial=is_partial)
+        if one.domain in known
+        else one
+        for one in loads
     ]
 
 

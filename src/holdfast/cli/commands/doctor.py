@@ -68,7 +68,7 @@ def doctor(session: Session, /, *, full: bool, repair: bool, which: str | None) 
             facts, complaints = queue.connection.ask(GetReport())
         try:
             complaints = [*complaints, *_clock(queue), *_counts(queue, full=full or repair)]
-            notes = _notes(queue, full=full or repair) if not complaints else []
+            notes = _notes(queue, full=full or repair)
         except StoreCorrupt as error:
             # Found by the store's own check too, most likely; that is the more precise.
             complaints, notes = complaints or [str(error)], []

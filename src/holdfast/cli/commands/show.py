@@ -62,7 +62,9 @@ def show(session: Session, /, *, job_id: int) -> None:
             emit(record)
             return
         now, children = now_ms(queue), _children(queue, job)
-    _show_record(job, record["why"], now)
+        workers = queue.workers() if job.owner else []
+        holder = " or ".join(sorted(one.name for one in workers if one.owner == job.owner))
+    _show_record(job, record["why"], now, holder)
     _show_body("data", record["data"])
     if job.has_result:
         _show_body("result", record["result"])
@@ -83,17 +85,17 @@ def _children(queue: "Queue", job: "Job") -> "list[Job]":
     return queue.jobs(parent=job.id, limit=SHOWN_CHILDREN)
 
 
-def _show_record(job: "Job", reason: str, now: int) -> None:
+def _show_record(job: "Job", reason: str, now: int, holder: str) -> None:
     """The fields that have a value, one per line."""
     click.echo(f"job {job.id}: {clean(job.task)}, {painted(str(job.state))}")
     say(f"  {reason}\n")
-    lines = {label: text for label, text in (*_where(job), *_times(job, now), *_rules(job)) if text}
+    lines = {label: text for label, text in (*_where(job, holder), *_times(job, now), *_rules(job)) if text}
     width = max(map(len, lines))
     for label, text in lines.items():
         say(f"  {label:<{width}}  {text}")
 
 
-def _where(job: "Job") -> Lines:
+def _where(job: "Job", holder: str) -> Lines:
     from ..records import key_text, task_of
 
     yield "tenant", job.tenant
@@ -105,7 +107,8 @@ def _where(job: "Job") -> Lines:
     yield "domain", key_text(job.domain)
     yield "unique", key_text(job.unique)
     yield "trace", job.trace_id
-    yield "owner", f"{job.owner}, claim {job.claim}" if job.owner else ""
+    if job.owner:
+        yield "worker" if holder else "owner", f"{holder or job.owner}, claim {job.claim}"
     if job.progress is not None:
         yield "progress", f"{job.progress.fraction:.0%} {job.progress.note}"
     if job.cancel_requested:

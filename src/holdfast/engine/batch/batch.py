@@ -202,9 +202,9 @@ class Batch(msgspec.Struct, kw_only=True, eq=False):
         if job is not None and not self.is_archivable(job):
             return job
         if old is not None:
-            raise Refused(
-                "change", job_id, found=f"{old.state} and archived", needed="a job that is not over"
-            )
+            delete = ", and delete it before if its unique_for has not passed" if old.unique_for_ms else ""
+            needed = f"a job that is not archived: add another{delete}"
+            raise Refused("change", job_id, found=f"{old.state} and archived", needed=needed)
         raise NotFound("job", job_id)
 
     def children(self, parent_id: int, place: Place, limit: int, after: int = 0) -> tuple[list[Job], int]:

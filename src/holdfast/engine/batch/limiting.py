@@ -301,7 +301,8 @@ def find_limits(
             found[key] = read_limit(raw)
         else:
             raw = patterns.get(name_of(tenant))
-            found[key] = limits.find_pattern(read_patterns(raw).limits, domain) if raw else None
+            pattern = limits.find_pattern(read_patterns(raw).limits, domain) if raw else None
+            found[key] = pattern[1] if pattern else None
     return found
 
 

@@ -2,7 +2,7 @@
 
 from ....core import queries as q
 from ....core.errors import BadInput
-from ....core.limits import Limit, limit_text
+from ....core.limits import Limit, is_pattern, limit_text
 from ....core.units import counted
 from .. import parts, tenants
 from ..layout import form
@@ -61,7 +61,14 @@ def _table(view: View, found: list[q.LimitLoad], name: str) -> Markup:
     for one in found:
         name = one.domain.decode(errors="replace")
         search = view.url("/jobs", q=f"state:held {parts.qualifier('domain', name)}")
-        held = el("a", parts.number(one.held), href=search) if one.held else el("span", "0", class_="none")
+        more = "+" if one.is_partial else ""
+        number = join(parts.number(one.held), more)
+        # Jobs are not found by patterns.
+        held = (
+            el("a", number, href=search)
+            if one.held and not is_pattern(one.domain)
+            else el("span", number, class_=None if one.held else "none")
+        )
         listed.append(
             (
                 user_text(name),
@@ -80,8 +87,9 @@ def _table(view: View, found: list[q.LimitLoad], name: str) -> Markup:
 
 def _used(one: q.LimitLoad) -> Markup:
     most = one.limit.concurrency
-    if not most:
-        return el("span", parts.number(one.running))
+    if not most or is_pattern(one.domain):
+        # Each domain of a pattern may have as many as its limit says.
+        return el("span", parts.number(one.running), "+" if one.is_partial else "")
     text = f"{one.running:,} of {most:,}"
     return join(parts.bar(one.running / most, f"{text} run"), el("span", text, class_="note"))
 
