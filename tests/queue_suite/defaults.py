@@ -61,7 +61,7 @@ def test_the_limits_of_a_task_hold_for_a_job_that_was_added_where_it_is_unknown(
     added = queue.add("work")
 
     job = take(worker, lease="1h")
-    assert job.record.lease_until == START_MS + 10_000
+    assert job.record.lease_until == START_MS + 10_500
     job.done(error="no")
     clock.advance(MINUTE_MS)
     take(worker).done(error="no")

@@ -37,7 +37,7 @@ def test_a_limit_does_not_run_before_the_handler_starts(queue: Queue, clock: Mov
     running = _extended(queue, job, 500)
 
     assert (waiting.started_at, waiting.lease_until) == (0, START_MS + 5_000 + LEASE_MS)
-    assert (running.started_at, running.lease_until) == (START_MS + 5_500, START_MS + 7_500)
+    assert (running.started_at, running.lease_until) == (START_MS + 5_500, START_MS + 7_700)
     assert _extended(queue, job, 700).started_at == START_MS + 5_500
 
 

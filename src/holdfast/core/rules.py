@@ -62,6 +62,8 @@ _ENDED: dict[str, Any] = {
     "undoes": "",
 }
 _NO_STEPS: dict[str, Any] = {"steps": 0, "step_bytes": 0, "open_call": 0, "compensates": False}
+# How long a lease outlasts the timeout of its run at most, for the answer.
+MAX_ANSWERING_MS = 500
 # A FAILED job may be requeued, and goes on with its steps, its signals and the jobs that it has called.
 _OVER: dict[str, Any] = _ENDED | {"signals": (), "open_call": 0, "compensates": False}
 _FINISHED = _OVER | {"ended": State.FINISHED, "reason": ""}
@@ -340,7 +342,7 @@ def extend(job: Job, *, now_ms: int, lease_ms: int, ran_ms: int | None = None) -
     job = started(job, now_ms=now_ms, ran_ms=ran_ms)
     # A job that may not be lost counts as started by its claim, even if its handler has not started.
     waits = job.max_losses == 1 and ran_ms is None
-    if job.timeout_ms and job.started_at and now_ms >= job.started_at + job.timeout_ms and not waits:
+    if job.timeout_ms and job.started_at and now_ms >= _last_lease_end(job, job.started_at) and not waits:
         found = f"past its timeout of {job.timeout_ms} ms"
         raise LeaseLost("extend", job.id, found=found, needed="within it")
     until = _lease_end(job, started_at=job.started_at, now_ms=now_ms, lease_ms=lease_ms)
@@ -566,5 +568,18 @@ def _lease_end(job: Job, *, started_at: int, now_ms: int, lease_ms: int | None) 
     else:
         until = now_ms + lease_ms if lease_ms else 0
     if job.timeout_ms and started_at:
-        until = min(until or MAX_TIME_MS, started_at + job.timeout_ms)
+        until = min(until or MAX_TIME_MS, _last_lease_end(job, started_at))
     return until
+
+
+def answering_ms(job: Job) -> int:
+    """How long the lease lasts after a run was given up at its limit: the answer must come in time.
+
+    If the lease ended first, that would be a loss and no attempt. At the job-command port the lease ends at
+    the limit, so there the run is given up before.
+    """
+    return min(job.timeout_ms // 10, MAX_ANSWERING_MS)
+
+
+def _last_lease_end(job: Job, started_at: int) -> int:
+    return started_at + job.timeout_ms + (0 if job.strict else answering_ms(job))

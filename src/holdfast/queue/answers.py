@@ -12,11 +12,9 @@ import msgspec
 from ..core.bounds import ERROR_BYTES
 from ..core.errors import BadInput, HoldfastError
 from ..core.job import Job
+from ..core.rules import answering_ms
 from ..core.units import duration_ms
 from .options import Duration
-
-# How much earlier than its limit a run is answered with an error.
-MAX_EARLY_MS = 500
 
 E = TypeVar("E", bound=BaseException)
 _PACKAGE = Path(__file__).parents[1]
@@ -193,20 +191,13 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
 
 
 def limit_s(job: Job) -> float:
-    """How long the run of a job may take before it is answered with an error.
-
-    A little less than its limit, at which its lease ends for good: that would be a loss and no attempt.
-    """
-    return (job.timeout_ms - _early_ms(job)) / 1000
+    """How long the run of a job may take before it is answered with an error."""
+    return (job.timeout_ms - (answering_ms(job) if job.strict else 0)) / 1000
 
 
 def stack_s(job: Job) -> float:
     """How long before that the worker looks where the handler is."""
-    return 2 * _early_ms(job) / 1000
-
-
-def _early_ms(job: Job) -> int:
-    return min(job.timeout_ms // 10, MAX_EARLY_MS)
+    return 2 * answering_ms(job) / 1000
 
 
 def limit_error(job: Job) -> str:
