@@ -10,6 +10,7 @@ import pytest
 
 from holdfast.core.errors import BadInput, Closed, JobFailed, LeaseLost, NotFound, Refused, Timeout
 from holdfast.core.job import State
+from holdfast.queue import asks
 from holdfast.queue.aio import AsyncClaimedJob, AsyncQueue
 from holdfast.queue.answers import Failed, Retry
 from holdfast.queue.queue import Queue
@@ -142,7 +143,7 @@ def test_limits_pauses_and_schedules_hold_in_asyncio(tell: Tell, clock: MovedClo
     tell(story)
 
 
-def test_a_family_grows_up_in_asyncio(tell: Tell) -> None:
+def test_a_family_grows_up_in_asyncio(tell: Tell, monkeypatch: pytest.MonkeyPatch) -> None:
     """Children, siblings, and what the parent sees of them."""
 
     async def story(queue: AsyncQueue) -> None:
@@ -155,6 +156,7 @@ def test_a_family_grows_up_in_asyncio(tell: Tell) -> None:
         await job.done()
         await (await taken(queue, "child")).fail()
         again = await taken(queue, "parent")
+        monkeypatch.setattr(asks, "PAGE_JOBS", 1)
         seen = {job.id: job.state for job in await again.children()}
         assert seen == {child.id: State.FINISHED, sibling.id: State.FAILED}
         await again.done()

@@ -9,7 +9,8 @@ from holdfast.core import commands as c
 from holdfast.core.errors import LeaseLost, NotFound, Refused
 from holdfast.core.job import State
 from holdfast.core.queries import HasUnfinished
-from holdfast.queue.context import Context
+from holdfast.queue import asks
+from holdfast.queue.context import AsyncContext, Context
 from holdfast.queue.queue import ClaimedJob, Queue
 from holdfast.testing.clock import MovedClock
 
@@ -187,8 +188,9 @@ def test_a_parent_of_many_children_releases_them_all(queue: Queue) -> None:
     last.done()
 
     again = take(queue)
-    page = again.children()
-    assert (again.id, [len(page), len(again.children(after=page[-1]))]) == (parent.id, [1_000, 200])
+    assert (again.id, [child.id for child in again.children()]) == (parent.id, born)
+    first = again.children(limit=999)
+    assert [child.id for child in (*first, *again.children(after=first[-1]))] == born
     again.done()
     upkeep(queue)
     upkeep(queue)
@@ -427,6 +429,31 @@ def test_a_child_whose_child_fails_goes_on_or_waits_as_it_was_told(queue: Queue,
         queue.cancel(bad)
     take(queue, "child").done()
     assert state_of(queue, parent) == State.QUEUED
+
+
+def test_a_context_sees_all_children(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where they are more than a page, as those of a group may be; in coroutines too."""
+    monkeypatch.setattr(asks, "PAGE_JOBS", 2)
+
+    @queue.task
+    def part(n: int) -> int:
+        return n
+
+    @queue.task
+    def total(ctx: Context) -> list[int]:
+        assert len(ctx.children(limit=1)) == 1
+        return [queue.result(child) for child in ctx.children()]
+
+    @queue.task
+    async def awaited(ctx: AsyncContext) -> list[int]:
+        return [queue.result(child) for child in await ctx.children()]
+
+    calls = [part.call(n) for n in range(5)]
+    groups = [queue.gather(calls, when_done=follower.call()) for follower in (total, awaited)]
+    while job := queue.next():
+        job.run()
+
+    assert [group.follower and group.follower.result() for group in groups] == [[*range(5)]] * 2
 
 
 def test_a_context_adds_many_children(queue: Queue) -> None:

@@ -107,9 +107,12 @@ class AsyncClaimedJob(Holding):
         with self._adding(self._queue.call(task, data, **options)) as ask:
             return AsyncHandle(self._queue, (await self._queue._send_add(ask, self._say))[0])
 
-    async def children(self, *, after: JobRef | None = None, limit: int = 1000) -> list[Job]:
-        """The children of this job's previous run, with their outcomes."""
-        return await self._queue._ask(asks.children(self, after=after, limit=limit))
+    async def children(self, *, after: JobRef | None = None, limit: int | None = None) -> list[Job]:
+        """The children of this job's previous run, with their outcomes: all, or the first `limit`."""
+        found: list[Job] = []
+        for ask in asks.children(self, found, after=after, limit=limit):
+            found += await self._queue._ask(ask)
+        return found
 
     async def run(self) -> Job:
         """Run the job with this queue's task, and answer with its outcome."""

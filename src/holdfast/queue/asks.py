@@ -1,6 +1,6 @@
 """The command or query of each verb, and how its reply is decoded; for `Queue` and `AsyncQueue`."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from datetime import timedelta
 from itertools import chain
 from typing import Any, Generic, NamedTuple, TypeVar
@@ -388,11 +388,20 @@ def first_jobs(found: list[list[Job]], limit: int) -> list[Job]:
     return found[0] if len(found) == 1 else sorted(chain(*found), key=lambda job: job.id)[:limit]
 
 
-def children(job: Any, *, after: Any, limit: int) -> QueueRequest[list[Job]]:
-    """The children of a job that are stored with it, by age."""
-    check_whole("limit", limit, 1, PAGE_JOBS)
-    start = job_id(after) if after else 0
-    return QueueRequest(q.ListChildren(job_id=job_id(job), after=start, limit=limit), same)
+def children(
+    job: Any, found: list[Job], *, after: Any, limit: int | None
+) -> Iterator[QueueRequest[Iterable[Job]]]:
+    """The children of a job that are stored with it, by age: requests for pages, whose jobs the caller adds
+    to `found`. With a limit there is one page."""
+    if limit is not None:
+        check_whole("limit", limit, 1, PAGE_JOBS)
+    last, page = (job_id(after) if after else 0), limit or PAGE_JOBS
+    while True:
+        before = len(found)
+        yield QueueRequest(q.ListChildren(job_id=job_id(job), after=last, limit=page), same)
+        if limit is not None or len(found) - before < page:
+            return
+        last = found[-1].id
 
 
 def counts(tenant: str) -> QueueRequest[dict[str, dict[str, int]]]:

@@ -198,9 +198,15 @@ class Context(Running):
             ids += self._queue._send_add(ask, self._say)
         return ids
 
-    def children(self, *, after: JobRef | None = None, limit: int = 1000) -> list[Job]:
-        """The children of the previous run, with their outcomes, and those that this run has added."""
-        return self._say(asks.children(self._job, after=after, limit=limit))
+    def children(self, *, after: JobRef | None = None, limit: int | None = None) -> list[Job]:
+        """The children of the previous run, with their outcomes, and those that this run has added.
+
+        With `limit`, from 1 to 1,000: the first of them.
+        """
+        found: list[Job] = []
+        for ask in asks.children(self._job, found, after=after, limit=limit):
+            found += self._say(ask)
+        return found
 
     def step(self, name: str, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         """Call a function once for the job; a later run gets the stored result.
@@ -401,9 +407,12 @@ class AsyncContext(Running):
             ids += await self._queue._send_add(ask, self._say)
         return ids
 
-    async def children(self, *, after: JobRef | None = None, limit: int = 1000) -> list[Job]:
-        """The children of the previous run, with their outcomes, and those that this run has added."""
-        return await self._say(asks.children(self._job, after=after, limit=limit))
+    async def children(self, *, after: JobRef | None = None, limit: int | None = None) -> list[Job]:
+        """The children of the previous run, and those that this run has added; see `Context.children`."""
+        found: list[Job] = []
+        for ask in asks.children(self._job, found, after=after, limit=limit):
+            found += await self._say(ask)
+        return found
 
     @overload
     async def step(

@@ -100,9 +100,12 @@ class ClaimedJob(Holding):
         with self._adding(self._queue.call(task, data, **options)) as ask:
             return Handle(self._queue, self._queue._send_add(ask, self._say)[0])
 
-    def children(self, *, after: JobRef | None = None, limit: int = 1000) -> list[Job]:
-        """The children of this job's previous run, with their outcomes."""
-        return self._queue._ask(asks.children(self, after=after, limit=limit))
+    def children(self, *, after: JobRef | None = None, limit: int | None = None) -> list[Job]:
+        """The children of this job's previous run, with their outcomes: all, or the first `limit`."""
+        found: list[Job] = []
+        for ask in asks.children(self, found, after=after, limit=limit):
+            found += self._queue._ask(ask)
+        return found
 
     def run(self) -> Job:
         """Run the job with this queue's task, and answer with its outcome."""
@@ -329,7 +332,7 @@ class Queue(BaseQueue):
         after: JobRef | None = None,
         limit: int = 100,
     ) -> list[Job]:
-        """Jobs that match, oldest first, after `after`.
+        """The first `limit` jobs that match, up to 1,000, oldest first; the next ones are `after` the last.
 
         Jobs that are FINISHED or CANCELLED are in the archive, unless their parent still runs: you get them
         with `archived=True`, or by one of these states.
