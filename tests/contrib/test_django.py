@@ -1,5 +1,6 @@
 """A Django project: the setting, adds in its transactions, its connections around each run, `manage.py`."""
 
+import json
 import os
 import sqlite3
 import subprocess
@@ -215,8 +216,15 @@ class Shop:
 
     def run(self, *words: str) -> str:
         """Run `manage.py` from another folder; returns what it printed."""
+        return self._run(str(SHOP / "manage.py"), *words)
+
+    def run_each(self, *commands: tuple[str, ...]) -> str:
+        """Run several commands of `manage.py` one after the other, in one process."""
+        return self._run("-c", EACH, str(SHOP / "manage.py"), json.dumps(commands))
+
+    def _run(self, *words: str) -> str:
         done = subprocess.run(
-            [sys.executable, str(SHOP / "manage.py"), *words],
+            [sys.executable, *words],
             cwd=self.folder,
             env=self._environment,
             capture_output=True,
@@ -227,6 +235,17 @@ class Shop:
         return done.stdout + done.stderr
 
 
+EACH = """
+import json, runpy, sys
+file, commands = sys.argv[1:]
+sys.path.insert(0, file.rpartition("/")[0])
+for words in json.loads(commands):
+    sys.argv = [file, *words]
+    try:
+        runpy.run_path(file, run_name="__main__")
+    except SystemExit as end:
+        assert not end.code, (words, end.code)
+"""
 ORDER = """
 from django.contrib.auth.models import User
 from django.test import Client
@@ -246,9 +265,9 @@ def test_a_project_runs_its_jobs(tmp_path, postgres, postgres_url):
         try:
             server = {"PGDATABASE": name, "PGHOST": str(postgres.folder), "PGPORT": str(postgres.port)}
             shop = Shop(tmp_path, PGUSER="postgres", **server)
-            shop.run("migrate")
-            assert "send_receipt" in shop.run("shell", "-c", ORDER)
-            assert "send_receipt" in shop.run("holdfast", "counts", "--settings=shop.settings")
+            asked = ("holdfast", "counts", "--settings=shop.settings")
+            said = shop.run_each(("migrate",), ("shell", "-c", ORDER), asked)
+            assert said.count("send_receipt") >= 2, said  # on the dashboard, and as a count
             assert "1 job" in shop.run("holdfast", "worker", "--until-empty", "--settings", "shop.settings")
             assert "FINISHED" in shop.run("holdfast", "--json", "jobs", "--archived")
         finally:
@@ -277,8 +296,7 @@ def test_djangos_tests_have_the_queue_in_their_database(tmp_path, request, datab
 def test_nothing_is_opened_before_it_is_needed(tmp_path):
     """By checks, migrations, imports and help: the tables come with the first use."""
     shop = Shop(tmp_path)
-    for words in (["check"], ["migrate"], ["makemigrations", "--check"], ["help", "holdfast"]):
-        shop.run(*words)
+    shop.run_each(("check",), ("migrate",), ("makemigrations", "--check"), ("help", "holdfast"))
 
     with sqlite3.connect(tmp_path / "shop.db") as connection:
         names = "SELECT name FROM sqlite_schema WHERE name LIKE 'holdfast%'"

@@ -3,8 +3,9 @@
     python tests/house/run_document.py
 
 Each line on stdin is a JSON object of document, folder, output and environment; the answer is an exit code.
-A document runs in a process forked from this one, which has imported Holdfast, and so does each plain
-`$ holdfast …`: most of their time would go into imports.
+A document runs in a process forked from this one, which has imported Holdfast. Each plain `$ holdfast …` and
+`$ python FILE …` runs in one forked from another, which has imported Django too: most of their time would go
+into imports.
 
 Python blocks share one namespace, as if they were one program. In a console block each `$ command` runs
 in a shell of its own, must exit with 0, and must print the lines that follow it, if any do; `...` stands
@@ -18,9 +19,11 @@ for any text. A comment directly before a block changes that:
                              and must exit with 0.
 """
 
+import gc
 import json
 import os
 import re
+import runpy
 import shlex
 import signal
 import socket
@@ -28,14 +31,33 @@ import subprocess
 import sys
 import tempfile
 import time
+import traceback
 import types
+import warnings
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from textwrap import dedent
 from typing import IO, Any
 
 import holdfast.cli.app  # imported once, for all commands
+
+# What commands import sooner or later.
+PRELOADED = [
+    "holdfast.store.sqlite.store",
+    "holdfast.engine.engine",
+    "holdfast.queue.queue",
+    "holdfast.work.worker",
+]
+PRELOADED += [
+    "holdfast.testing",
+    "holdfast.serve.dashboard.app",
+    "django.core.management",
+    "django.db.migrations",
+]
+PRELOADED += ["django.contrib.auth", "django.test", "django.views.i18n", "django.db.backends.sqlite3.base"]
 
 FENCE = re.compile(r" *(?P<ticks>`{3,})(?P<language>\w*)")
 NOT_RUN = re.compile(r" *<!-- not run: .*\S.* -->$")
@@ -45,6 +67,9 @@ BACKGROUND = re.compile(r" *<!-- background -->$")
 
 # Not run wherever they stand: they get, make or enter what runs this.
 SKIPPED = ("make", "git clone", "cd", "pip install")
+
+# Commands that are run by a process which has imported what they need.
+FORKED = re.compile(r"holdfast |python \w+\.py ")
 
 # What only a shell understands.
 SHELL = re.compile(r"[|&;<>$`*?()~#\\\n]")
@@ -78,35 +103,47 @@ class Mismatch(Exception):
 
 
 class CommandLine:
-    """A process forked before a document begins, which forks another for each plain `$ holdfast …`."""
+    """A process forked before documents begin, which forks another for each plain command of `FORKED`."""
 
     def __init__(self) -> None:
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        if os.fork() == 0:
+        if (pid := os.fork()) == 0:
             self._socket.close()
             _serve_commands(theirs)
         theirs.close()
+        self._pid = pid
 
     def run(self, words: list[str]) -> tuple[int, str]:
         """Run a command line to its end; its exit code, and what it printed."""
         with tempfile.TemporaryFile() as output:
-            request = json.dumps({"words": words, "environment": dict(os.environ)})
-            socket.send_fds(self._socket, [request.encode()], [output.fileno()])
-            self._socket.settimeout(COMMAND_SECONDS)
+            request = {"words": words, "folder": str(Path.cwd()), "environment": dict(os.environ)}
+            socket.send_fds(self._socket, [json.dumps(request).encode()], [output.fileno()])
             code = int(self._socket.recv(100))
             output.seek(0)
             return code, output.read().decode()
 
+    def close(self) -> None:
+        """End that process; its time counts as that of this one."""
+        self._socket.close()
+        os.waitpid(self._pid, 0)
+
 
 def _serve_commands(requests: socket.socket) -> None:
+    for name in PRELOADED:
+        with suppress(ImportError):  # where the wheel alone is installed
+            import_module(name)
+    gc.freeze()
     while True:
         message, fds, _, _ = socket.recv_fds(requests, 1 << 17, 1)
         if not message:
             os._exit(0)
         if (child := os.fork()) == 0:
             requests.close()
-            _become(json.loads(message)["environment"], fds[0])
-            _end_as(json.loads(message)["words"])
+            request = json.loads(message)
+            signal.alarm(COMMAND_SECONDS)
+            os.chdir(request["folder"])
+            _become(request["environment"], fds[0])
+            _end_as(request["words"])
         os.close(fds[0])
         _, status = os.waitpid(child, 0)
         requests.send(str(os.waitstatus_to_exitcode(status)).encode())
@@ -115,16 +152,29 @@ def _serve_commands(requests: socket.socket) -> None:
 def _end_as(words: list[str]) -> None:
     """End as a command line does."""
     code: Any = 1
-    sys.argv = ["holdfast", *words]
     try:
-        holdfast.cli.main()
+        if words[0] == "holdfast":
+            sys.argv = words
+            holdfast.cli.main()
+        else:
+            _run_file(words[1:])
         code = 0
     except SystemExit as error:
         code = error.code or 0
+    except BaseException:
+        traceback.print_exc()
     finally:
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)
+
+
+def _run_file(words: list[str]) -> None:
+    """Run a file as `python FILE …` does: `-W` is for the documents themselves."""
+    sys.argv, sys.warnoptions = words, []
+    sys.path.insert(0, str(Path(words[0]).resolve().parent))
+    warnings.simplefilter("ignore")
+    runpy.run_path(words[0], run_name="__main__")
 
 
 def _become(environment: dict[str, str], output: int) -> None:
@@ -188,6 +238,11 @@ def blocks(text: str) -> Iterator[Block]:
         at += 1
 
 
+def is_run(block: Block) -> bool:
+    """Whether it is code or commands, and nothing says that it is not run."""
+    return block.language in ("python", "console") and not NOT_RUN.match(block.before)
+
+
 def commands(block: Block) -> Iterator[Command]:
     """The commands of a console block; one that ends in a backslash goes on in the next line."""
     lines = block.text.splitlines()
@@ -207,16 +262,15 @@ def agrees(printed: str, *, shown: str) -> bool:
     return re.fullmatch(pattern, _trimmed(printed), re.DOTALL) is not None
 
 
-def run(document: Path) -> int:
+def run(document: Path, command_line: CommandLine) -> int:
     """Run all blocks of a document and return how many there were."""
-    command_line = CommandLine()
     # A fresh `__main__`, so that the document sees none of our names and its own classes can be found.
     main = sys.modules["__main__"] = types.ModuleType("__main__")
     count = 0
     background: list[Background] = []
     try:
         for block in blocks(document.read_text("utf-8")):
-            if block.language not in ("python", "console") or NOT_RUN.match(block.before):
+            if not is_run(block):
                 continue
             count += 1
             if file := FILE.match(block.before):
@@ -265,8 +319,8 @@ def _run_console(block: Block, command_line: CommandLine) -> None:
 
 
 def _run_command(command: Command, command_line: CommandLine, *, code: int) -> None:
-    if command.text.startswith("holdfast ") and not SHELL.search(command.text):
-        ended, printed = command_line.run(shlex.split(command.text)[1:])
+    if FORKED.match(command.text) and not SHELL.search(command.text):
+        ended, printed = command_line.run(shlex.split(command.text))
     else:
         done = subprocess.run(
             command.text,
@@ -296,17 +350,19 @@ def _trimmed(text: str) -> str:
 
 def main() -> None:
     """Run what is asked for on stdin, each in a process of its own, which ends as Python ends."""
+    command_line = CommandLine()
     for line in sys.stdin:
         request = json.loads(line)
         if (child := os.fork()) == 0:
             signal.alarm(DOCUMENT_SECONDS)
             os.chdir(request["folder"])
             _become(request["environment"], os.open(request["output"], os.O_WRONLY | os.O_CREAT))
-            run(Path(request["document"]))
+            run(Path(request["document"]), command_line)
             return
         _, status = os.waitpid(child, 0)
         sys.stdout.write(f"{os.waitstatus_to_exitcode(status)}\n")
         sys.stdout.flush()
+    command_line.close()
 
 
 if __name__ == "__main__":

@@ -71,9 +71,16 @@ def imports(module: Module, *, known: frozenset[str]) -> tuple[Import, ...]:
     """
     return tuple(
         Import(target, node.lineno, lazy)
-        for node, lazy in _walk(module.tree, lazy=False)
+        for node, lazy in _importing(module)
         for target in _targets(node, module, known)
     )
+
+
+@cache
+def _importing(module: Module) -> list[tuple[ast.stmt | ast.expr, bool]]:
+    """What may import: each rule asks for the imports of all files, with other names that are known."""
+    kinds = ast.Import | ast.ImportFrom | ast.Call
+    return [(node, lazy) for node, lazy in _walk(module.tree, lazy=False) if isinstance(node, kinds)]
 
 
 def names(found: list[Module]) -> frozenset[str]:

@@ -14,12 +14,14 @@ import pytest
 
 from holdfast.cli.app import app
 from tests.house import run_document
-from tests.house.run_document import Block, agrees, blocks, commands
+from tests.house.run_document import Block, agrees, blocks, commands, is_run
 from tests.house.source import ROOT
 
 PAGES = [ROOT / "README.md", ROOT / "ARCHITECTURE.md", *sorted(ROOT.glob("docs/**/*.md"))]
 # Those with something to run.
-DOCUMENTS = [str(page.relative_to(ROOT)) for page in PAGES if "```" in page.read_text("utf-8")]
+DOCUMENTS = [
+    str(page.relative_to(ROOT)) for page in PAGES if any(map(is_run, blocks(page.read_text("utf-8"))))
+]
 CODE = re.compile(r"^ *(`{3,}).*?^ *\1|`[^`\n]+`", re.DOTALL | re.MULTILINE)
 COMMAND = re.compile(r"\bholdfast (?P<name>[a-z][a-z-]*)(?P<rest>(?: [^|;&`\n)]*)?)")
 

@@ -53,7 +53,9 @@ def _functions(
             name = f"{prefix}.{child.name}".lstrip(".")
         if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef):
             yield name, child
-        yield from _functions(child, name)
+        # No function is in an expression.
+        if not isinstance(child, ast.expr):
+            yield from _functions(child, name)
 
 
 def _length(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:

@@ -27,7 +27,7 @@ FORBIDDEN = {
     "a package registry's host": re.compile("|".join(map(re.escape, REGISTRIES)), re.IGNORECASE),
     # Not after a word or a dot: src/holdfast/work/ and ../work/ are folders of ours.
     "a path of one machine": re.compile(r"(?<![\w.~*}])/(?:" + "|".join(HOMES) + r")/"),
-    "the mark of a merge": re.compile(r"^(?:<{7}|>{7}|\|{7})(?: |$)"),
+    "the mark of a merge": re.compile(r"^(?:<{7}|>{7}|\|{7})(?: |$)", re.MULTILINE),
 }
 
 # Words and phrases that engineers of this field do not use, and what to write instead. A sentence names its
@@ -94,8 +94,11 @@ def strangers(root: Path) -> list[str]:
     """Words that bind a file to one machine or one registry, as complaints."""
     complaints = []
     for path in files(root):
-        for number, line in enumerate(path.read_text("utf-8", errors="replace").splitlines(), start=1):
-            for what, pattern in FORBIDDEN.items():
+        text = path.read_text("utf-8", errors="replace")
+        # Most files have none: lines are looked at one by one only where there is one.
+        found = {what: pattern for what, pattern in FORBIDDEN.items() if pattern.search(text)}
+        for number, line in enumerate(text.splitlines() if found else [], start=1):
+            for what, pattern in found.items():
                 if pattern.search(line):
                     complaints.append(f"{path.relative_to(root)}:{number} names {what}: {line.strip()}")
     return complaints

@@ -59,7 +59,7 @@ def cuts(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Cuts]:
         server.close()
 
 
-@pytest.mark.parametrize("jobs", [4_000, pytest.param(1_000_000, id="full", marks=pytest.mark.proof)])
+@pytest.mark.parametrize("jobs", [2_000, pytest.param(1_000_000, id="full", marks=pytest.mark.proof)])
 @pytest.mark.timeout(3_600)
 def test_no_job_is_lost_or_run_twice_when_connections_are_cut(cuts, jobs, tell):
     """As the worker begins with each part of them, and halfway through it; the next is added meanwhile."""

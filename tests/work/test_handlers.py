@@ -116,7 +116,9 @@ def test_soft_limits_interrupt_functions_and_coroutines(shared):
         raised.result()
 
 
-@pytest.mark.parametrize("task", ["waits_for_another", "waits_for_another_and_dies"])
+@pytest.mark.parametrize(
+    "task", [pytest.param("waits_for_another", marks=pytest.mark.proof), "waits_for_another_and_dies"]
+)
 def test_no_job_is_kept_for_a_handler_that_waited_and_is_gone(bench, task):
     """Interrupted by its soft limit, or killed: a job that comes later is for others."""
     gone = bench.queue.add(task)

@@ -23,7 +23,7 @@ APP = "tests.work.hanging:queue"
             "in_soft_coroutine": "_hang_below",
             "in_batch": "_hang_below",
         },
-        {"blocks_loop": "_hang_deep"},
+        pytest.param({"blocks_loop": "_hang_deep"}, marks=pytest.mark.proof),
         {"holds_lock": "_hold_lock"},
         pytest.param({"coroutine_holds_lock": "_hold_lock"}, marks=pytest.mark.proof),
     ],

@@ -113,8 +113,8 @@ def test_a_worker_whose_jobs_fail_says_why_without_any_option(project):
     ("words", "levels", "events"),
     [
         (["-q"], {"ERROR"}, ["failed"]),
-        ([], {"INFO", "WARNING", "ERROR"}, ["failed"]),
-        (["-v"], {"INFO", "WARNING", "ERROR"}, ["failed", "finished"]),
+        pytest.param([], {"INFO", "WARNING", "ERROR"}, ["failed"], marks=pytest.mark.proof),
+        pytest.param(["-v"], {"INFO", "WARNING", "ERROR"}, ["failed", "finished"], marks=pytest.mark.proof),
         (["-vv"], {"DEBUG", "INFO", "WARNING", "ERROR"}, ["failed", "finished", "started", "started"]),
     ],
 )
@@ -129,7 +129,9 @@ def test_verbosity_says_which_lines_there_are(project, words, levels, events):
     assert any(line["message"] == "all is well" for line in lines) == ("-v" in words or "-vv" in words)
 
 
-@pytest.mark.parametrize("words", [["--json", "worker"], ["worker", "--json"]])
+@pytest.mark.parametrize(
+    "words", [pytest.param(["--json", "worker"], marks=pytest.mark.proof), ["worker", "--json"]]
+)
 def test_json_is_one_object_for_each_line_with_the_same_fields_everywhere(project, words):
     """In the supervisor, in executors, and of what handlers log; `--json` may stand anywhere."""
     project.add(("broken", {"n": 41_267}))
@@ -291,40 +293,48 @@ def test_a_syntax_error_is_shown_as_python_shows_it(project):
     assert len(lines) == 5
 
 
-@pytest.mark.parametrize(
-    ("name", "text", "reason"),
-    [
-        ("nowhere:queue", "", "ModuleNotFoundError: No module named 'nowhere'"),
-        ("app:jobs", "import holdfast", "there is no jobs in app"),
-        ("app:queue", "queue = 5", "app:queue is 'int', and must be a queue made by holdfast.connect"),
-        (
-            "app:queue",
-            "import holdfast\nqueue = holdfast.connect('jobs.db')",
-            "there are no tasks; import your task modules in the module that the worker is given",
-        ),
-    ],
-)
-def test_what_is_no_queue_with_tasks_ends_the_worker_with_one_line(project, name, text, reason):
-    """None of the user's code was at fault there, so there is no traceback."""
-    project.write(text)
-
-    done = project.run("worker", name)
-
-    assert (done.returncode, done.stderr) == (1, f"holdfast: a worker cannot run {name}: {reason}\n")
-
-
-def test_what_is_no_queue_is_told_programs_by_a_code(project):
-    done = project.run("worker", "app:jobs", "--json")
-
-    assert done.returncode == 1
-    assert json.loads(done.stderr)["error"]["code"] == "APP"
+# Each in a module of its own, so that one process can try all of them.
+NO_QUEUES = {
+    "nowhere:queue": ("", "ModuleNotFoundError: No module named 'nowhere'"),
+    "other:jobs": ("import holdfast", "there is no jobs in other"),
+    "number:queue": ("queue = 5", "number:queue is 'int', and must be a queue made by holdfast.connect"),
+    "bare:queue": (
+        "import holdfast\nqueue = holdfast.connect('jobs.db')",
+        "there are no tasks; import your task modules in the module that the worker is given",
+    ),
+}
+EACH = """
+import contextlib, io, json, sys
+from holdfast.cli import main
+ends = []
+for words in {commands!r}:
+    sys.argv[1:], said = words, io.StringIO()
+    with contextlib.redirect_stderr(said):
+        try:
+            main()
+        except SystemExit as end:
+            ends.append((end.code, said.getvalue()))
+print(json.dumps(ends))
+"""
 
 
-def test_quiet_and_verbose_exclude_each_other(project):
-    done = project.run("worker", "app:queue", "-q", "-v")
+def test_what_is_no_queue_with_tasks_ends_the_worker_with_one_line(project):
+    """None of the user's code was at fault there, so there is no traceback; programs get a code."""
+    for name, (text, _) in NO_QUEUES.items():
+        if text:
+            project.write(text, f"{name.partition(':')[0]}.py")
+    commands = [["worker", name] for name in NO_QUEUES]
+    commands += [["worker", "app:jobs", "--json"], ["worker", "app:queue", "-q", "-v"]]
 
-    assert done.returncode == 2
-    assert "-q or -v" in done.stderr
+    done = project.run(program=EACH.format(commands=commands))
+    *ends, (code, told), (misused, why) = json.loads(done.stdout)
+
+    assert ends == [
+        [1, f"holdfast: a worker cannot run {name}: {reason}\n"] for name, (_, reason) in NO_QUEUES.items()
+    ]
+    assert (code, json.loads(told)["error"]["code"]) == (1, "APP")
+    assert misused == 2
+    assert "-q or -v" in why
 
 
 def test_store_and_tenant_may_stand_before_the_command(project):
@@ -363,7 +373,9 @@ def test_logs_are_json_by_themselves_where_no_terminal_is(project: Project) -> N
     assert {"holdfast.worker", "holdfast.job", "app.mail"} <= {line["logger"] for line in found}
 
 
-@pytest.mark.parametrize("plain", [False, True], ids=("colours", "NO_COLOR"))
+@pytest.mark.parametrize(
+    "plain", [pytest.param(False, id="colours"), pytest.param(True, id="NO_COLOR", marks=pytest.mark.proof)]
+)
 def test_logs_on_a_terminal_are_text_in_colours(project: Project, plain: bool) -> None:
     """In executors too; without colours if NO_COLOR is set."""
     project.add(("broken", [1]))

@@ -11,6 +11,7 @@ import pytest
 import holdfast
 from holdfast.core.errors import BadInput
 from holdfast.core.units import size_bytes, size_text
+from tests.cli.conftest import shell as shell
 from tests.queue_suite.tools import until
 from tests.work.conftest import PATIENCE_S, Bench, children_of, lines_of
 
@@ -50,13 +51,12 @@ def test_a_job_is_run_by_the_queue_that_it_came_from(bench):
         assert bench.queue.result(follower) == "queue"
 
 
-def test_a_store_is_named_for_one_queue_only(bench):
+def test_a_store_is_named_for_one_queue_only(shell):
     """With several nobody could say which is meant."""
-    worker = bench.start(QUEUES[1], "--store", bench.store, name=QUEUES[0])
-    _, said = worker.communicate(timeout=60)
+    said = shell.run("worker", *QUEUES[:2], "--store", "jobs.db")
 
-    assert worker.returncode == 2
-    assert "must be absent: each of the 2 queues has its own" in said
+    assert said.code == 2
+    assert "must be absent: each of the 2 queues has its own" in said.err
 
 
 @pytest.mark.parametrize(
@@ -73,14 +73,12 @@ def test_a_store_is_named_for_one_queue_only(bench):
         ((QUEUES[0],), "each named once"),
     ],
 )
-def test_bad_words_are_refused_before_anything_starts(bench, words, complaint):
+def test_bad_words_are_refused_before_anything_starts(shell, words, complaint):
     """By the thing, what was found and what was needed."""
-    worker = bench.start(*words, name=QUEUES[0])
-    _, said = worker.communicate(timeout=60)
+    said = shell.run("worker", QUEUES[0], *words)
 
-    assert worker.returncode == 2
-    assert complaint in said
-    assert "Traceback" not in said
+    assert said.code == 2
+    assert complaint in said.err
 
 
 @pytest.mark.parametrize(

@@ -44,9 +44,10 @@ def test_each_job_of_a_rude_handler_ends_and_others_run_after_it(bench):
 @pytest.mark.parametrize(
     ("how", "text"),
     [
-        ("exit", "ended with exit code 3"),
+        pytest.param("exit", "ended with exit code 3", marks=pytest.mark.proof),
         ("signal", "ended by signal 11 (SIGSEGV)"),
-        ("memory", "was killed above its memory limit of 192 MB"),
+        # A worker that kills such an executor: `test_operating.py`.
+        pytest.param("memory", "was killed above its memory limit of 192 MB", marks=pytest.mark.proof),
     ],
 )
 def test_a_lost_job_says_how_its_process_died(bench, how, text):

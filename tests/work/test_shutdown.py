@@ -46,7 +46,7 @@ def test_threads_and_coroutines_finish_and_the_rest_goes_back(bench, task):
 
 def test_what_was_handed_over_ahead_is_given_back_and_run_once(bench):
     """Thousands of short jobs, in the middle of which the worker is stopped; another goes on."""
-    bench.queue.add_many([("short", {"n": n, "stops": n == 500}) for n in range(6_000)])
+    bench.queue.add_many([("short", {"n": n, "stops": n == 500}) for n in range(4_000)])
     worker = bench.start("--threads", "2", name=APP)
 
     _, said = worker.communicate(timeout=60)
@@ -57,7 +57,7 @@ def test_what_was_handed_over_ahead_is_given_back_and_run_once(bench):
     again.communicate(timeout=60)
 
     ran = sorted(int(line.split()[0].removeprefix("short-")) for line in bench.notes.read_text().splitlines())
-    assert ran == list(range(6_000))
+    assert ran == list(range(4_000))
 
 
 def test_suspects_that_wait_for_their_turn_go_back(bench):
@@ -113,7 +113,7 @@ def test_ctrl_c_while_an_executor_starts_is_no_error(bench):
 
 def test_a_worker_that_is_stopped_while_it_waits_for_a_job_claims_none(bench):
     """What comes at the last moment is nobody's, or given back."""
-    for _ in range(3):
+    for _ in range(2):
         worker = bench.start(name=APP)
         assert worker.stderr is not None
         assert "ready" in worker.stderr.readline()

@@ -60,6 +60,7 @@ def test_a_handler_that_holds_the_interpreter_lock_keeps_its_lease_and_finishes_
     assert (job.get().claim, job.get().losses) == (1, 0)
 
 
+@pytest.mark.proof
 def test_of_eight_jobs_in_one_executor_only_the_one_that_kills_it_is_quarantined(bench):
     """The others are suspects for a while, run alone, and finish."""
     poison = bench.queue.add("poison", losses=2)

@@ -33,7 +33,10 @@ def test_executors_run_the_hooks_once_each(bench):
 
 @pytest.mark.parametrize(
     ("how", "text"),
-    [("error", "OSError: no network"), ("exit", "a hook raised SystemExit('no network')")],
+    [
+        ("error", "OSError: no network"),
+        pytest.param("exit", "a hook raised SystemExit('no network')", marks=pytest.mark.proof),
+    ],
 )
 def test_a_worker_whose_hook_fails_does_not_start(bench, monkeypatch, how, text):
     """It says which error, ends the hooks before, and runs no job."""

@@ -266,7 +266,10 @@ helper = subprocess.Popen([sys.executable, "-c", code], stdin=-1, stdout=-1, tex
 ASK = "helper.stdin.write('x\\n')\nhelper.stdout.readline()\nhelper.stdout.readline()\n"
 
 
-@pytest.mark.parametrize("work", [BURN, ASK], ids=["in the handler", "in the helper"])
+@pytest.mark.parametrize(
+    "work",
+    [pytest.param(BURN, id="in the handler", marks=pytest.mark.proof), pytest.param(ASK, id="in the helper")],
+)
 def test_the_cpu_limit_of_a_job_is_its_own_beside_a_helper(runner, work):
     """A process that `before` has started: what it or earlier jobs have used counts for no later job."""
     what = handler("python", work + "return 1", before=HELPER, cpu_ms=600)
