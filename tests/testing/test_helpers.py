@@ -1,12 +1,13 @@
 """`holdfast.testing`: a clock that moves, everything due in this thread, what was added."""
 
 import asyncio
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
 import holdfast
 from holdfast import BadInput, testing
+from holdfast.store.common.clock import monotonic_s
 
 
 @pytest.fixture
@@ -179,9 +180,47 @@ def test_a_clock_that_does_not_move_is_refused_with_the_way_out():
         testing.run_due(plain, advance="1h")
 
 
-def test_a_queue_for_asyncio_is_refused():
-    with pytest.raises(BadInput, match="AsyncQueue"):
+async def run_durable_coroutine(queue: holdfast.AsyncQueue) -> list[testing.Ran]:
+    """A function that sleeps, waits and is tried again, with the clock that the test moves."""
+    with testing.in_memory(queue) as clock:
+        start = clock.now
+
+        @queue.task
+        async def order(ctx: holdfast.AsyncContext, number: int) -> str:
+            await ctx.sleep("7 days")
+            answer = await ctx.wait_for("answer", timeout="1 day", default="none")
+            if ctx.attempt == 1:
+                raise OSError("not now")
+            return f"{number}: {answer}"
+
+        await order.add(7)
+        (ran,) = await testing.run_due_async(queue)
+        assert ran.job.waits_for is not None
+        ran_later = await testing.run_due_async(queue, advance="9 days")
+        assert clock.now - start == timedelta(days=9)
+        return ran_later
+
+
+def test_jobs_of_a_queue_for_asyncio_are_run_by_the_clock():
+    """As with `run_due`, nothing sleeps."""
+    queue = holdfast.connect_async("memory://")
+    began_s = monotonic_s()
+
+    ran = asyncio.run(run_durable_coroutine(queue))
+
+    assert [(run.task, run.result, run.error) for run in ran] == [
+        ("order", None, ""),
+        ("order", None, "OSError: not now"),
+        ("order", "7: none", ""),
+    ]
+    assert monotonic_s() - began_s < 5
+
+
+def test_a_queue_of_the_other_kind_is_refused(queue):
+    with pytest.raises(BadInput, match=r"AsyncQueue.*run_due_async"):
         testing.run_due(holdfast.connect_async("memory://"))  # type: ignore[arg-type]
+    with pytest.raises(BadInput, match="ClockedQueue"):
+        asyncio.run(testing.run_due_async(queue))
 
 
 def test_an_applications_queue_is_put_into_memory_and_back(tmp_path):

@@ -1,6 +1,6 @@
-"""Runs all due jobs in this thread: in order, without waiting, and without a worker."""
+"""Runs all due jobs in this thread or loop: in order, without waiting, and without a worker."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from typing import Any, NamedTuple
 
@@ -10,10 +10,12 @@ from ..core.errors import BadInput, NotFound, Timeout
 from ..core.job import Job, State
 from ..core.units import duration_ms, moment_ms
 from ..queue import asks
+from ..queue.aio import AsyncQueue
+from ..queue.base import BaseQueue
 from ..queue.options import Duration, Moment, TaskRef
-from ..queue.queue import ClaimedJob, Queue
+from ..queue.queue import Queue
 from .clock import Clock
-from .places import clock_of
+from .places import ask_now, clock_of
 
 # With more runs than this, `run_due` raises an error.
 MOST_RUNS = 10_000
@@ -57,23 +59,60 @@ def run_due(
     the queue does not know keep waiting. More than `most` runs raise `Timeout`.
     """
     if not isinstance(queue, Queue):
-        needed = "one of holdfast.connect, or testing.queue(); for connect_async there is holdfast.work_async"
+        needed = "one of holdfast.connect, or testing.queue(); for connect_async there is run_due_async"
         raise BadInput("queue", type(queue).__name__, needed=needed)
+    ran: list[Ran] = []
+    for names in _times(queue, tasks, advance, until):
+        while names and (jobs := queue.claim(names, limit=1, renew=False)):
+            if len(ran) >= most:
+                jobs[0].release()
+                raise _endless(ran)
+            ran.append(_ran(queue, jobs[0].run()))
+            _settle(queue)
+    return ran
+
+
+async def run_due_async(
+    queue: AsyncQueue,
+    *,
+    tasks: Iterable[TaskRef] | None = None,
+    advance: Duration | None = None,
+    until: Moment | None = None,
+    most: int = MOST_RUNS,
+) -> list[Ran]:
+    """Run all due jobs of a queue of `connect_async`, one after the other; see `run_due`."""
+    if not isinstance(queue, AsyncQueue):
+        needed = "one of holdfast.connect_async; for connect there is run_due"
+        raise BadInput("queue", type(queue).__name__, needed=needed)
+    ran: list[Ran] = []
+    for names in _times(queue, tasks, advance, until):
+        while names and (jobs := await queue.claim(names, limit=1, renew=False)):
+            if len(ran) >= most:
+                await jobs[0].release()
+                raise _endless(ran)
+            ran.append(_ran(queue, await jobs[0].run()))
+            _settle(queue)
+    return ran
+
+
+def _times(
+    queue: BaseQueue, tasks: Iterable[TaskRef] | None, advance: Duration | None, until: Moment | None
+) -> Iterator[tuple[str, ...]]:
+    """The tasks to claim from: now, and at each time at which something happens; the clock is moved."""
     names = tuple(queue.tasks) if tasks is None else asks.task_names(tasks)
     if unknown := [name for name in names or () if name not in queue.tasks]:
         raise BadInput("tasks", ", ".join(unknown), needed=f"some of {', '.join(queue.tasks) or 'none'}")
     clock = None if advance is None and until is None else clock_of(queue)
     bound_ms = _bound_ms(clock, advance, until)
-    ran: list[Ran] = []
     while True:
-        _run_now(queue, names or (), ran, most)
+        _settle(queue)
+        yield names or ()
         next_ms: int | None = queue.connection.ask(q.GetNextMoment())
         if clock is None or next_ms is None or next_ms > bound_ms:
             break
         clock.advance_to(next_ms / 1000)
     if clock is not None:
         clock.advance_to(bound_ms / 1000)
-    return ran
 
 
 def _bound_ms(clock: Clock | None, advance: Duration | None, until: Moment | None) -> int:
@@ -87,26 +126,19 @@ def _bound_ms(clock: Clock | None, advance: Duration | None, until: Moment | Non
     return moment_ms(until, name="until")
 
 
-def _run_now(queue: Queue, names: tuple[str, ...], ran: list[Ran], most: int) -> None:
-    _settle(queue)
-    while names and (jobs := queue.claim(names, limit=1, renew=False)):
-        if len(ran) >= most:
-            jobs[0].release()
-            raise Timeout(f"there is no end to it: {most:,} runs, the last of task {ran[-1].task!r}")
-        ran.append(_run(queue, jobs[0]))
-        _settle(queue)
+def _endless(ran: list[Ran]) -> Timeout:
+    return Timeout(f"there is no end to it: {len(ran):,} runs, the last of task {ran[-1].task!r}")
 
 
-def _run(queue: Queue, job: ClaimedJob) -> Ran:
-    after = job.run()
+def _ran(queue: BaseQueue, after: Job) -> Ran:
     result = None
     if after.ended == State.FINISHED and after.has_result:
         with suppress(NotFound):
-            result = queue.result(after)
+            result = ask_now(queue, asks.result(after, None, queue._read_result))
     return Ran(after, result, after.outcome.error if after.outcome else "")
 
 
-def _settle(queue: Queue) -> None:
+def _settle(queue: BaseQueue) -> None:
     """Run upkeep until nothing is left to do now."""
     connection = queue.connection
     for _ in range(MOST_UPKEEP):

@@ -117,7 +117,7 @@ def added(queue: BaseQueue, task: TaskRef | None = None) -> list[Added]:
     name = None if task is None else task_name(task)
     jobs = [job for archived in (False, True) for job in _all(queue, name, archived)]
     return [
-        Added(job.task, _ask(queue, asks.data(job)), _options(job), job.id)
+        Added(job.task, ask_now(queue, asks.data(job)), _options(job), job.id)
         for job in sorted(jobs, key=lambda job: job.id)
     ]
 
@@ -137,7 +137,8 @@ def assert_added(queue: BaseQueue, task: TaskRef, /, **data: Any) -> Added:
     raise AssertionError(f"no job was added of {asked}; there {'are:' if there else 'are none'}{told}{more}")
 
 
-def _ask(queue: BaseQueue, request: asks.QueueRequest[T]) -> T:
+def ask_now(queue: BaseQueue, request: asks.QueueRequest[T]) -> T:
+    """The reply to a request, also of a queue for asyncio."""
     asked, ask = request.asked, queue.connection.ask
     return request.read(q.ask_all(ask, asked) if isinstance(asked, q.PagedQuery) else ask(asked))
 
@@ -146,7 +147,7 @@ def _all(queue: BaseQueue, task: str | None, archived: bool) -> Iterator[Job]:
     after: Job | None = None
     while True:
         (asked,) = asks.jobs(queue.tenant, task=task, archived=archived, after=after, limit=PAGE_JOBS)
-        page = _ask(queue, asked)
+        page = ask_now(queue, asked)
         yield from page
         if not page:
             break
