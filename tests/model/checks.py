@@ -260,7 +260,9 @@ def rank_of(job: Job) -> int:
         return rank.ready(job.priority, job.run_at)
     if job.place == Place.RUNNING:
         return rank.lease(job.lease_until)
-    return {Place.SCHEDULED: job.run_at, Place.PAUSED: 0, Place.DONE: job.finished_at}[job.place]
+    if job.place == Place.SCHEDULED:
+        return rank.scheduled(job.run_at, job.waits_for)
+    return 0 if job.place == Place.PAUSED else job.finished_at
 
 
 def limit_of(view: View, key: DomainKey, *, pauses: bool = True) -> Limit | None:

@@ -7,6 +7,7 @@ import msgspec
 from msgspec.structs import replace
 
 from holdfast.core import commands as c
+from holdfast.core.bounds import WAKE_EARLY_MS
 from holdfast.core.commands import RunSchedule, SetRetention
 from holdfast.core.errors import HoldfastError, LeaseLost, NotFound
 from holdfast.core.job import Job, Place
@@ -128,7 +129,7 @@ def nothing_goes_back(step: Step, _history: History) -> Complaints:
 def ready_jobs_are_due(step: Step, history: History) -> Complaints:
     """By the highest clock that there was: a clock that is set back sends no job back."""
     for job in step.after.at(Place.READY, Place.HELD):
-        if job.run_at > history.top_ms:
+        if job.run_at > history.top_ms + WAKE_EARLY_MS:
             yield f"job {job.id} is {job.place.name}, and due in {job.run_at - history.top_ms} ms"
 
 

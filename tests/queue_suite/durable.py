@@ -10,6 +10,7 @@ import pytest
 
 from holdfast.core import bounds
 from holdfast.core import commands as c
+from holdfast.core.bounds import WAKE_EARLY_MS
 from holdfast.core.checks import check_command
 from holdfast.core.errors import BadInput, NotFound, Refused, Timeout, TooLarge
 from holdfast.core.job import Code, State
@@ -17,6 +18,7 @@ from holdfast.queue.answers import Failed, Suspended
 from holdfast.queue.context import AsyncContext, Context
 from holdfast.queue.queue import ClaimedJob, Queue
 from holdfast.queue.replay import StepFailed
+from holdfast.store.common.clock import monotonic_s
 from holdfast.testing.clock import MovedClock
 
 from .functions import Approval, kinds, run_all
@@ -57,6 +59,28 @@ def test_a_sleep_needs_neither_a_worker_nor_an_attempt(queue: Queue, clock: Move
     clock.advance(MINUTE_MS)
     run_all(queue)
     assert (job.get().state, len(woken)) == (State.FINISHED, 2)
+
+
+def test_a_sleeping_job_is_claimed_a_little_early_and_waits_for_the_rest(
+    queue: Queue, clock: MovedClock
+) -> None:
+    """So that it goes on at its time, and not when a claim has been made."""
+
+    @queue.task
+    def nap(ctx: Context) -> str:
+        ctx.sleep("1h")
+        return "slept"
+
+    job = nap.add()
+    take(queue).run()
+    clock.advance(HOUR_MS - WAKE_EARLY_MS - 1)
+    assert nothing(queue)
+    clock.advance(1)
+    early, began_s = take(queue), monotonic_s()
+    early.run()
+
+    assert monotonic_s() - began_s >= WAKE_EARLY_MS / 1000
+    assert job.result() == "slept"
 
 
 def test_a_signal_that_does_not_come(queue: Queue, clock: MovedClock) -> None:

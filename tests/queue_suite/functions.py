@@ -15,7 +15,7 @@ from holdfast.queue.context import AsyncContext, Context
 from holdfast.queue.queue import Queue
 from holdfast.testing.clock import MovedClock
 
-from .tools import DAY_MS, HOUR_MS, MINUTE_MS, ask, complaints, hold_of, nothing, see, take
+from .tools import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS, ask, complaints, hold_of, nothing, see, take
 
 
 @dataclass
@@ -289,9 +289,9 @@ def test_who_runs_a_sleeping_job_now_ends_its_sleep(queue: Queue, clock: MovedCl
     run_all(queue)
     if way == "update":
         queue.update(job, run_at=datetime.fromtimestamp((began + 2 * HOUR_MS) / 1000, UTC))
-        clock.advance(2 * HOUR_MS - 1)
+        clock.advance(2 * HOUR_MS - SECOND_MS)
         assert nothing(queue)
-        clock.advance(1)
+        clock.advance(SECOND_MS)
     else:
         queue.requeue(job)
     run_all(queue)

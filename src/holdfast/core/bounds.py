@@ -168,6 +168,8 @@ LARGE_READS = 2
 
 # How much one round of upkeep does in a transaction, before other writers get their turn.
 UPKEEP_JOBS = 500
+# So long before the end of its sleep a job is claimed: about as long as a claim takes.
+WAKE_EARLY_MS = 10
 # How old the time of a plain claim may be when it is sent.
 LATE_S = 1.0
 # How often a process that claims runs the rest of upkeep while jobs come and go.

@@ -85,7 +85,7 @@ def queued(job: Job, *, run_at: int, now_ms: int, **changes: Any) -> Job:
     return replace(
         job,
         place=Place.READY if due else Place.SCHEDULED,
-        rank=rank.ready(priority, run_at) if due else run_at,
+        rank=rank.ready(priority, run_at) if due else rank.scheduled(run_at, changes.get("waits_for")),
         run_at=run_at,
         **{"owner": 0, "lease_until": 0, "lapsed": False, "progress": None, "finished_at": 0}
         | {"ended": None, "reason": "", "again_at": 0, "cancel_requested": False, "waits_for": None}

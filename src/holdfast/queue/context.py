@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterat
 from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
 from datetime import UTC, datetime
 from functools import partial
+from time import sleep
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, ParamSpec, Protocol, TypeVar, Unpack, overload
 
 from ..core import commands as c
@@ -285,7 +286,7 @@ class Context(Running):
         The function begins again at its top; what it has recorded returns at once. See docs/functions.md.
         """
         self._check_outside("sleep", threading.current_thread())
-        self._do(durable.sleep(self, how_long))
+        sleep(self._do(durable.sleep(self, how_long)))
 
     @overload
     def wait_for(self, name: str, *, timeout: Duration | None = None, type: type[T]) -> T: ...
@@ -492,7 +493,10 @@ class AsyncContext(Running):
     async def sleep(self, how_long: Duration | datetime) -> None:
         """End the run, and go on after this time, or at this moment; see `Context.sleep`."""
         self._check_outside("sleep", _running_task())
-        await self._do(durable.sleep(self, how_long))
+        if rest_s := await self._do(durable.sleep(self, how_long)):
+            from asyncio import sleep
+
+            await sleep(rest_s)
 
     @overload
     async def wait_for(self, name: str, *, timeout: Duration | None = None, type: type[T]) -> T: ...

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from ..core import commands as c
 from ..core import queries as q
-from ..core.bounds import STEPS_KEPT, UNDO_TRIES
+from ..core.bounds import STEPS_KEPT, UNDO_TRIES, WAKE_EARLY_MS
 from ..core.checks import check_command
 from ..core.commands import NewJob, Suspension
 from ..core.errors import BadInput, ChildFailed, LeaseLost, NotFound, Timeout
@@ -252,8 +252,8 @@ def version(run: Function, name: str) -> Flow[bool]:
     return (yield from replay(run)).version(name)
 
 
-def sleep(run: Function, how_long: Duration | datetime) -> Flow[None]:
-    """See `Context.sleep`."""
+def sleep(run: Function, how_long: Duration | datetime) -> Flow[float]:
+    """See `Context.sleep`; returns for how many seconds this run must wait, as it was claimed early."""
     if isinstance(how_long, datetime):
         wait = Suspension(kind="sleep", until=max(moment_ms(how_long, name="sleep"), 1))
     else:
@@ -261,6 +261,9 @@ def sleep(run: Function, how_long: Duration | datetime) -> Flow[None]:
     entry = yield from _wait(run, wait)
     if not _is_past(run, entry):
         _suspend(run, wait, entry)
+    lease = run._job._lease
+    early_ms = entry.until - lease.started_at - (lease.ran_ms or 0)
+    return min(max(early_ms, 0), WAKE_EARLY_MS) / 1000
 
 
 def wait_for(run: Function, name: str, *, timeout: Duration | None, kind: Any, default: Any) -> Flow[Any]:
