@@ -216,6 +216,57 @@ def test_show_tells_of_the_children(shell):
     assert shell.ok("jobs", "--parent", parent, "--json").record["parent_id"] == str(parent)
 
 
+def test_show_counts_the_children_that_are_archived(shell):
+    """As finished, though they are not listed."""
+    with shell.queue() as queue:
+        parent = queue.add("parent").id
+        (claimed,) = queue.claim(renew=False)
+        ok, bad = claimed.add("child"), claimed.add("child")
+        claimed.done()
+        for child in queue.claim(["child"], limit=2, renew=False):
+            child.done() if child.id == ok.id else child.fail("no")
+        queue.claim(["parent"], renew=False)[0].done()
+
+    out = shell.ok("show", parent).out
+
+    assert "children: 0 pending, 1 failed, 1 finished or cancelled" in out
+    assert str(bad.id) in out
+    assert f"archived: 1; holdfast jobs --archived --parent {parent}" in out
+
+
+def test_a_signal_with_another_name_is_seen(shell):
+    """The answer says that the job does not wait for it, `why` has its name, and `jobs` what it waits for."""
+    with shell.queue() as queue:
+
+        @queue.task
+        def order(ctx: holdfast.Context) -> str:
+            ctx.sleep("1ms")
+            ctx.gather(child.call(), child.call())
+            return str(ctx.wait_for("approval"))
+
+        @queue.task
+        def child() -> None: ...
+
+        job = order.add().id
+        queue.next().run()
+        assert " sleeps" in shell.ok("jobs").out
+        queue.next(wait=5).run()
+        assert "waits for 2 jobs" in shell.ok("jobs", "--task", "order").out
+        for _ in range(3):
+            queue.next(wait=5).run()
+
+    kept = shell.ok("signal", job, "aproval", "true").out
+    assert (
+        f"kept the signal aproval for job {job} until it waits for that; now it waits for 'approval'" in kept
+    )
+    assert "Signals not read yet: 'aproval'." in shell.ok("why", job).out
+    assert "Signals not read yet: 'aproval'." in shell.ok("show", job).out
+    assert shell.ok("jobs").lines[-1].endswith("waits for 'approval'")
+    assert shell.ok("signal", job, "aproval", "--json").record["kept"] is True
+
+    assert f"sent the signal approval to job {job}" in shell.ok("signal", job, "approval", "true").out
+
+
 def test_nothing_that_is_shown_acts_on_the_terminal(shell):
     """Escape sequences are shown, and marks of our own tables are text."""
     with shell.queue() as queue:

@@ -64,6 +64,10 @@ def test_the_page_of_a_job_that_waits_for_a_signal_sends_it(served, client):
     page = client.get(f"/jobs/{job_id}").body.decode()
     assert re.search(r'1 charge , 1.5 s .*"visa".*2 signal approval .* waits', text_of(page, "Steps"))
     assert "t-1" not in page
+    assert "waits for 'approval'" in unescape(client.get("/jobs").body.decode())
+    served.connection.ask(c.SendSignal(job_id=job_id, name="aproval", data="1"))
+    page = client.get(f"/jobs/{job_id}").body.decode()
+    assert "Signals not read yet: 'aproval'." in unescape(page)
 
     wrong = send(client, f"/jobs/{job_id}/signal", token_of(page), name="approval", data="{nope")
     assert (wrong.status, "{nope" in unescape(wrong.body.decode())) == (400, True)

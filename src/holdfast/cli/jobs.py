@@ -20,6 +20,7 @@ from ..core.bounds import PAGE_JOBS
 from ..core.commands import Cancel, Command, Delete, Requeue
 from ..core.errors import HoldfastError, NotFound, Refused, StoreError
 from ..core.units import counted
+from ..core.why import waits_in_short
 from ..queue.asks import ARCHIVED_STATES
 from .exits import Exit, complain, tell
 from .output import Listing, confirm, cut, emit, progress, say, since, table
@@ -153,6 +154,8 @@ def _note(job: "Job", now: int) -> str:
             return cut(f"{job.progress.fraction:.0%} {job.progress.note}")
     if job.place.name == "HELD":
         return cut(f"held by domain {key_text(job.domain)}")
+    if waits := waits_in_short(job):
+        return cut(waits)
     return cut(job.reason or (job.errors[-1].error if job.errors and not job.ended else ""))
 
 

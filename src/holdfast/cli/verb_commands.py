@@ -2,14 +2,16 @@
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from ..core.bounds import MAX_INDEX
-from ..core.errors import Forbidden, NotFound
+from ..core.errors import Forbidden, HoldfastError, NotFound
 from ..core.schedule import HISTORY
 from ..core.units import counted
+from ..core.why import waits_in_short
 from . import jobs
 from .output import NOTHING, Grid, Listing, Printout, confirm, cut, note, progress, since, span
 from .records import (
@@ -75,11 +77,21 @@ def _signal(
     DATA is JSON; "-" reads it from standard input. Without DATA and --arg it is null.
     """
     from ..core.commands import SendSignal
+    from ..core.notes import mailbox
 
     body = data_of(words, args) if words or args else "null"
     tenant = queue.tenant or None
     queue.connection.ask(SendSignal(job_id=job_id, name=name, data=body, key=key or "", tenant=tenant))
-    return Printout({"id": str(job_id), "signal": name}, f"sent the signal {name} to job {job_id}")
+    is_kept, text = None, f"sent the signal {name} to job {job_id}"
+    # A token with scope `signal` may not read the job.
+    with suppress(HoldfastError):
+        job = queue.get(job_id)
+        is_kept = mailbox(job, name) is not None
+        now = waits_in_short(job)
+        if is_kept:
+            text = f"kept the signal {name} for job {job_id} until it waits for that"
+            text += f"; now it {now}" if now else ""
+    return Printout({"id": str(job_id), "signal": name, "kept": is_kept}, text)
 
 
 @verb_command("counts", without=("merged", "task"), may_create=True)

@@ -7,6 +7,8 @@ from .worker import Blocker
 
 # How many workers are named whose slots are all occupied.
 SHOWN_WORKERS = 3
+# And how many names of signals.
+SHOWN_SIGNALS = 10
 UNLISTED = "Workers inside a program (holdfast.work) are not listed."
 
 
@@ -35,7 +37,28 @@ class Facts(Record, frozen=True, kw_only=True):
 
 def why(job: Job, facts: Facts) -> str:
     """One sentence: what the job waits for, which worker has it, or how it ended."""
-    return _WHY[job.place](job, facts) + _undoing(job)
+    return _WHY[job.place](job, facts) + _undoing(job) + _unread(job)
+
+
+def waits_in_short(job: Job) -> str:
+    """What a suspended job waits for, in a few words for lists; "": it is not suspended."""
+    wait = job.waits_for
+    if wait is None or job.place not in (Place.SCHEDULED, Place.PAUSED):
+        return ""
+    if wait.kind == "sleep":
+        return "sleeps"
+    if wait.kind == "signal":
+        return f"waits for {wait.name!r}"
+    return f"waits for {counted(job.children.pending or wait.calls, 'job')}"
+
+
+def _unread(job: Job) -> str:
+    """The signals that no run has waited for yet: perhaps a name is mistyped; "": there are none."""
+    if not job.signals or job.place is Place.DONE:
+        return ""
+    names = [repr(box.name) for box in job.signals[:SHOWN_SIGNALS]]
+    more = len(job.signals) - len(names)
+    return f" Signals not read yet: {', '.join(names)}{f' and {more} more' if more else ''}."
 
 
 def _undoing(job: Job) -> str:

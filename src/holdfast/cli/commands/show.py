@@ -12,7 +12,7 @@ from ..session import Session, now_ms, settings
 from ..words import JobId
 
 if TYPE_CHECKING:
-    from ...core.job import Job
+    from ...core.job import Children, Job
     from ...queue.queue import Queue
 
 # Longer data is shown only with --json.
@@ -80,7 +80,7 @@ def _finished(job: "Job") -> bool:
 
 def _children(queue: "Queue", job: "Job") -> "list[Job]":
     tally = job.children
-    if not tally.pending + tally.failed + tally.kept:
+    if not _live(tally):
         return []
     return queue.jobs(parent=job.id, limit=SHOWN_CHILDREN)
 
@@ -198,13 +198,20 @@ def _show_children(job: "Job", children: "list[Job]", now: int) -> None:
     from ..jobs import job_table
 
     tally = job.children
-    if not children:
+    ended = tally.kept + tally.archived
+    if not _live(tally) + tally.archived:
         return
-    tallied = f"{tally.pending:,} pending, {tally.failed:,} failed, {tally.kept:,} finished or cancelled"
-    say(f"\nchildren: {tallied}")
-    job_table(children, now)
-    if tally.pending + tally.failed + tally.kept > len(children):
+    say(f"\nchildren: {tally.pending:,} pending, {tally.failed:,} failed, {ended:,} finished or cancelled")
+    if children:
+        job_table(children, now)
+    if _live(tally) > len(children):
         say(f"  … and more: holdfast jobs --parent {job.id}")
+    if tally.archived:
+        say(f"  archived: {tally.archived:,}; holdfast jobs --archived --parent {job.id}")
+
+
+def _live(tally: "Children") -> int:
+    return tally.pending + tally.failed + tally.kept
 
 
 def _indented(text: str) -> str:

@@ -10,6 +10,7 @@ from ....core.errors import BadInput, NotFound
 from ....core.job import Job, Place, State
 from ....core.queries import JobPage
 from ....core.units import iso
+from ....core.why import waits_in_short
 from ....store.common.clock import monotonic_s
 from .. import parts
 from ..layout import form
@@ -182,8 +183,11 @@ def _what(view: View, job: Job) -> Any:
             parts.moment(job.finished_at, view.now_ms),
             f", ran {parts.span(ran)}" if ran > 0 else None,
         )
+    waits = waits_in_short(job)
+    if job.place is Place.PAUSED and waits:
+        return user_text(waits)
     if job.place is Place.SCHEDULED:
-        return join("due ", parts.moment(job.run_at, view.now_ms))
+        return join(user_text(f"{waits}, ") if waits else None, "due ", parts.moment(job.run_at, view.now_ms))
     if job.domain is not None:
         return join("domain ", user_text(job.domain.decode(errors="replace")))
     return f"priority {job.priority}" if job.priority != 500 else None
