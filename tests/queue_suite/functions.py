@@ -169,7 +169,7 @@ def test_called_jobs_are_added_once_and_their_failures_told(queue: Queue, clock:
         try:
             ctx.call(half, 7)
         except ChildFailed as error:
-            failed = [error.reason, queue.get(error.job_id).task]
+            failed = [error.reason, queue.get(error.job_id).task, getattr(error.outcome, "error", None)]
         if ctx.attempt == 1:
             raise ValueError("again")
         return [[str(one) if isinstance(one, Exception) else one for one in first], failed]
@@ -186,7 +186,7 @@ def test_called_jobs_are_added_once_and_their_failures_told(queue: Queue, clock:
     failed = sorted(child.id for child in queue.jobs(task="half"))
     found = job.result()
     assert found[0] == [0.0, odd.format(failed[0], 1), 1.0, odd.format(failed[1], 3)]
-    assert found[1] == ["gave up after 1 attempt: ValueError: 7 is odd", "half"]
+    assert found[1] == ["gave up after 1 attempt: ValueError: 7 is odd", "half", "ValueError: 7 is odd"]
     assert queue.counts()["half"] == {"FINISHED": 2, "FAILED": 3}
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from holdfast.core import bounds
 from holdfast.core import commands as c
-from holdfast.core.errors import BadInput, TooLarge
+from holdfast.core.errors import BadInput, Refused, TooLarge
 from holdfast.core.job import State
 from holdfast.queue.answers import Failed
 from holdfast.queue.context import AsyncContext, Context
@@ -123,6 +123,8 @@ def test_a_cancelled_job_undoes_its_steps(queue: Queue) -> None:
     did.clear()
     job = order.add("sleep")
     run_all(queue)
+    with pytest.raises(Refused, match=r"a function with steps to undo, .* cancel it first"):
+        queue.delete(job)
     assert queue.cancel(job, force=True).state == State.CANCELLED
     assert did == ["book"]
 
@@ -311,7 +313,11 @@ def test_a_signal_that_does_not_fit_or_come_fails_the_job_at_once(queue: Queue, 
     clock.advance(HOUR_MS)
     run_all(queue)
 
-    assert jobs[0].get().reason.startswith("data of signal go is 'other', and must be as the function waits")
+    assert (
+        jobs[0]
+        .get()
+        .reason.startswith("data of signal go is of another type, and must be as the function waits")
+    )
     assert jobs[1].get().reason == "signal 'go' did not come within 1h"
     assert jobs[2].result() == 5
 

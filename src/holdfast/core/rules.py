@@ -419,11 +419,12 @@ def offered_verbs(job: Job) -> tuple[str, ...]:
         FAILED                 requeue, edit, cancel, delete
         FINISHED, CANCELLED    delete
 
-    A job whose children have not ended is neither cancelled nor deleted.
+    A job whose children have not ended is neither cancelled nor deleted, and one with steps to undo is not
+    deleted.
     """
     if job.place == Place.DONE:
         return ("requeue", "edit", "cancel", "delete") if job.ended == State.FAILED else ("delete",)
-    family = () if job.children.pending else ("cancel", "delete")
+    family = () if job.children.pending else ("cancel",) if job.compensates else ("cancel", "delete")
     if job.place in WAITING:
         runs_now = job.place == Place.SCHEDULED and not waits_for_signal(job)
         return (*(("requeue",) if runs_now else ()), "edit", *family)
@@ -452,10 +453,15 @@ def ends_claim(job: Job, verb: str) -> bool:
     return job.place == Place.RUNNING and verb in ("requeue", "force_cancel")
 
 
+WITHOUT_STEPS = "without them: cancel it first"
+
+
 def check_delete(job: Job) -> None:
     """Refuse to delete a job that runs or that its family waits for."""
     if job.state == State.RUNNING:
         raise Refused("delete", job.id, found="RUNNING", needed="in any other state: cancel it first")
+    if job.compensates and job.place != Place.DONE:
+        raise Refused("delete", job.id, found="a function with steps to undo", needed=WITHOUT_STEPS)
     if (job.place == Place.PAUSED and not waits_for_signal(job)) or job.children.pending:
         raise Refused("delete", job.id, found=str(job.state), needed="without a family that waits for it")
 

@@ -15,7 +15,7 @@ from .errors import BadInput, Refused
 from .ids import slot_of
 from .job import Body, Job, Place, Record, State
 from .kinds import name_of
-from .rules import FRESH, expiring, queued, repeat_text, update, waits_for_signal
+from .rules import FRESH, WITHOUT_STEPS, expiring, queued, repeat_text, update, waits_for_signal
 
 HAS_BEGUN = "the holder of its unique key, with steps to undo"
 # Longer domains are in row keys by their hash and slot: an index of PostgreSQL has at most 2,700 bytes.
@@ -96,7 +96,7 @@ def hit(job: Job, old: Body, new: NewJob, *, now_ms: int) -> tuple[Job, Body | N
     if merges and data == old and (not new.strict or same(old, new.data)):
         return job, None
     if job.compensates:
-        raise Refused(new.on_conflict, job.id, found=HAS_BEGUN, needed="without them: cancel it first")
+        raise Refused(new.on_conflict, job.id, found=HAS_BEGUN, needed=WITHOUT_STEPS)
     if merges:
         repeat = repeat_text(new.repeat, strict=new.strict) or job.repeat
         job = replace(update(job, now_ms=now_ms, priority=new.priority), repeat=repeat)

@@ -291,7 +291,7 @@ FIELDS: dict[str, str] = {
     "failed": "How many have failed.",
     "finished_at": "When the job ended.",
     "first_ms": "The first delay.",
-    "force": "End a running job at once, without asking its handler.",
+    "force": "End a running job at once, without asking its handler; no step is undone.",
     "forgive": "How many of its losses are forgotten; null: all.",
     "fraction": "How much is done, from 0 to 1.",
     "from_step": "The name or number of a step: it and all after it are done again.",

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn, ParamSpec, Protocol, T
 
 from ..core import commands as c
 from ..core.checks import check_name
-from ..core.errors import BadInput, ChildFailed, LeaseLost
+from ..core.errors import BadInput, ChildFailed, LeaseLost, Unquoted
 from ..core.job import Job
 from ..store.common.clock import monotonic_s
 from . import asks, durable, tracing
@@ -148,7 +148,8 @@ class Running:
         """Refuse a wait inside of a step, which would end the run before the step has a result."""
         inside = next((name for name, one in self._stepping.items() if one is whom), None)
         if inside is not None:
-            raise BadInput(what, f"inside of step {inside}", needed="outside of steps")
+            found = Unquoted(f"inside of step {inside}")
+            raise durable.PermanentBadInput(what, found, needed="outside of steps")
 
 
 class Context(Running):

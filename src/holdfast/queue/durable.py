@@ -19,8 +19,8 @@ from ..core import queries as q
 from ..core.bounds import STEPS_KEPT, UNDO_TRIES, WAKE_EARLY_MS
 from ..core.checks import check_command
 from ..core.commands import NewJob, Suspension
-from ..core.errors import BadInput, ChildFailed, LeaseLost, NotFound, Timeout
-from ..core.job import Body, Job, State, StepKind, Unreadable
+from ..core.errors import BadInput, ChildFailed, LeaseLost, NotFound, Timeout, Unquoted
+from ..core.job import Body, Job, Outcome, State, StepKind, Unreadable
 from ..core.notes import StepResult
 from ..core.units import counted, duration_ms, moment_ms
 from ..store.common.clock import monotonic_s
@@ -37,6 +37,7 @@ T = TypeVar("T")
 Flow = Generator[QueueRequest[Any], Any, T]
 # For `wait_for` without a default.
 RAISE: Any = object()
+OTHER_TYPE = Unquoted("of another type")
 
 
 # The name of a step that undoes something, and its function.
@@ -67,8 +68,8 @@ class SignalTimeout(Timeout, Failed):
     __module__, __qualname__ = "holdfast", "Timeout"
 
 
-class BadJson(BadInput, Failed):
-    """What is kept as JSON is of another type than the function takes it for: so it is in each attempt."""
+class PermanentBadInput(BadInput, Failed):
+    """Bad input that each attempt would find again."""
 
     __module__, __qualname__ = "holdfast", "BadInput"
 
@@ -80,6 +81,8 @@ class CallEnd(msgspec.Struct, omit_defaults=True):
     json: msgspec.Raw = msgspec.Raw(b"null")
     raw: bytes | None = None
     reason: str | None = None
+    # Of its last run, without the traceback, which may be long.
+    outcome: Outcome | None = None
 
 
 def replay(run: Function) -> Flow[Replay]:
@@ -129,7 +132,7 @@ def keep_step(
     is_plain = fn is None or run._is_undoing or type(value) in _UNCHANGED
     if not is_plain and fn is not None and _is_changed(fn, value, text):
         needed = "what JSON keeps as it is, or that of a function whose annotation says what it returns"
-        raise BadJson(f"result of step {name}", type(value).__name__, needed=needed)
+        raise PermanentBadInput(f"result of step {name}", type(value).__name__, needed=needed)
     yield from _record(run, name, text, took_ms=took_ms)
     return text
 
@@ -277,7 +280,7 @@ def wait_for(run: Function, name: str, *, timeout: Duration | None, kind: Any, d
         except msgspec.DecodeError as error:
             reason, _ = reason_and_path(error)
             needed = f"as the function waits for it: {reason}"
-            raise BadJson(f"data of signal {name}", "other", needed=needed) from None
+            raise PermanentBadInput(f"data of signal {name}", OTHER_TYPE, needed=needed) from None
     if not _is_past(run, entry):
         _suspend(run, wait, entry)
     if default is RAISE:
@@ -378,7 +381,8 @@ def _end_of(job_id: int, ended: c.Ended | None) -> CallEnd:
     if ended is None:
         return CallEnd(job_id, reason="it was deleted")
     if ended.job.ended is not State.FINISHED:
-        return CallEnd(job_id, reason=ended.job.reason or str(ended.job.ended).lower())
+        outcome = ended.job.outcome and replace(ended.job.outcome, traceback="")
+        return CallEnd(job_id, reason=ended.job.reason or str(ended.job.ended).lower(), outcome=outcome)
     result = ended.result
     if isinstance(result, Unreadable):
         return CallEnd(job_id, reason="its result is damaged")
@@ -389,7 +393,7 @@ def _end_of(job_id: int, ended: c.Ended | None) -> CallEnd:
 
 def _result(run: Function, task: str, end: CallEnd) -> Any:
     if end.reason is not None:
-        return ChildFailed(end.id, end.reason, None)
+        return ChildFailed(end.id, end.reason, end.outcome)
     body: Body = bytes(end.json).decode() if end.raw is None else end.raw
     known = run._queue.tasks.get(task)
     return decode(body) if known is None else known.read_result(body)
@@ -401,7 +405,7 @@ def read_json(what: str, text: str, kind: Any, *, needed: str) -> Any:
         return msgspec.json.decode(text, type=kind, dec_hook=from_json_type)
     except msgspec.DecodeError as error:
         reason, _ = reason_and_path(error)
-        raise BadInput(what, "kept", needed=f"{needed} ({reason})") from None
+        raise BadInput(what, OTHER_TYPE, needed=f"{needed} ({reason})") from None
 
 
 def read_step(name: str, fn: Callable[..., Any], text: str) -> Any:
