@@ -83,8 +83,12 @@ def test_a_second_signal_stops_now_and_counts_nothing(bench):
     worker = bench.start("--threads", "2", "--drain-timeout", "10m", name=APP)
     bench.wait_for(lambda: len(bench.noted("nap")) == 2)
 
+    # `timeout` sends its signal to the process and to its group.
+    worker.terminate()
     worker.terminate()
     bench.wait_for(lambda: running(bench) == 2)
+    time.sleep(0.1)
+    assert (worker.poll(), running(bench)) == (None, 2)
     worker.send_signal(signal.SIGINT)
     _, said = worker.communicate(timeout=60)
 

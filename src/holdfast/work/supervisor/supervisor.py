@@ -53,6 +53,8 @@ OF_STORES = ("holdfast.engine.store_connection", "holdfast.engine.transaction", 
 KILL_WAIT_S = 5.0
 # The least number of isolated executors: one for each half of a group of suspects.
 MIN_ISOLATED = 2
+# `timeout` and some service managers send a signal to the process and to its group: that is one signal.
+SAME_SIGNAL_S = 0.5
 
 
 class Supervisor:
@@ -89,6 +91,8 @@ class Supervisor:
         # Set to end the claim loops: the worker stops, or starts them again with other tasks.
         self._claims_over = asyncio.Event()
         self._signals = 0
+        # When each came first.
+        self._signalled_s: dict[int, float] = {}
         self._capacity_events: list[asyncio.Event] = []
         self._checks = ExecutorChecks(
             self._pool, self._suspects, options, log, self._count_waiting, self._health
@@ -124,7 +128,7 @@ class Supervisor:
     async def run(self) -> None:
         """Run jobs until a signal, or until no work is left if the options say so."""
         for number in (signal.SIGTERM, signal.SIGINT):
-            asyncio.get_running_loop().add_signal_handler(number, self._on_signal)
+            asyncio.get_running_loop().add_signal_handler(number, self._on_signal, number)
         try:
             if (hello := await self._start_executors()) is None:
                 return
@@ -273,7 +277,12 @@ class Supervisor:
             WORKER.info("asked to stop")
             self._stop()
 
-    def _on_signal(self) -> None:
+    def _on_signal(self, number: int) -> None:
+        now_s = monotonic_s()
+        is_same = number in self._signalled_s and now_s - self._signalled_s[number] < SAME_SIGNAL_S
+        self._signalled_s.setdefault(number, now_s)
+        if is_same:
+            return
         self._signals += 1
         self._stop()
         if self._signals > 1 or self._sources is None:
