@@ -276,13 +276,13 @@ def change_handlers(browser: Browser, address: str) -> None:
     browser.wait_text("70", "#trial")
     assert "hello" in browser.text("#trial")
     browser.click_text("button", "Save")
-    browser.wait_text("The handler is saved.")
+    browser.wait_text("The stored handler is saved.")
     browser.click("button[aria-label='Roll back to version 1']")
     browser.accept()
     browser.wait_text("python, version 4, as version 1")
     browser.click_text("button", "Delete")
     browser.accept()
-    browser.wait_text("No handlers")
+    browser.wait_text("No stored handlers")
 
 
 def test_it_is_used_by_keyboard_alone(browser: Browser, served: Served, address: str) -> None:

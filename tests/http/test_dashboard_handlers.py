@@ -113,7 +113,7 @@ def test_scripts_are_for_clients_with_the_scope(serve):
     assert "SECRET" not in page
     assert refused == [403] * 4
     assert foreign.status == 404
-    assert "No handlers" in listed
+    assert "No stored handlers" in listed
 
 
 def test_handlers_are_not_run_where_the_server_runs_none(served):

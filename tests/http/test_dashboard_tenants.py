@@ -113,7 +113,7 @@ def test_a_tenant_is_chosen_in_the_navigation_and_stays(shared, client):
     [
         ("/limits", "No limits"),
         ("/schedules", "No schedules"),
-        ("/handlers", "No handlers"),
+        ("/handlers", "No stored handlers"),
         ("/consumers", "No consumers"),
     ],
 )

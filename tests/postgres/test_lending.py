@@ -146,6 +146,13 @@ def test_a_transaction_that_has_failed_is_told(queue, postgres):
         connection.rollback()
         with connection.transaction():
             queue.add("work", connection=connection)
+    for within in (by_session, by_connection, by_django):
+        with undone(), within(postgres) as (connection, execute):
+            with pytest.raises(Exception, match="nothing"):
+                execute("SELECT FROM nothing")
+            with pytest.raises(holdfast.BadInput, match="rolled back"):
+                queue.add("work", connection=connection)
+            raise Undo
 
     assert len(queue.jobs()) == 1
 
@@ -375,13 +382,14 @@ def test_an_awaited_transaction_that_has_failed_is_told(awaited, postgres):
     """asyncpg says so in its own words, which are turned into ours."""
 
     async def work(aio):
-        with undone():
-            async with by_asyncpg(postgres) as (connection, execute):
-                with pytest.raises(asyncpg.UndefinedTableError):
-                    await execute("SELECT FROM nothing")
-                with pytest.raises(holdfast.BadInput, match="rolled back"):
-                    await aio.add("work", connection=connection)
-                raise Undo
+        for within in (by_asyncpg, by_async_session("asyncpg")):
+            with undone():
+                async with within(postgres) as (connection, execute):
+                    with pytest.raises(Exception, match="nothing"):
+                        await execute("SELECT FROM nothing")
+                    with pytest.raises(holdfast.BadInput, match="rolled back"):
+                        await aio.add("work", connection=connection)
+                    raise Undo
 
     awaited(work)
 

@@ -7,6 +7,7 @@ import aiosqlite
 import pytest
 import sqlalchemy
 from django.db import transaction
+from sqlalchemy import orm
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import Session
 from sqlalchemy.pool import NullPool
@@ -107,6 +108,25 @@ def test_outside_a_transaction_a_connection_is_in_autocommit_or_refused(queue, p
         connection.rollback()
 
     assert [job.task for job in queue.jobs()] == ["by django", "by sqlalchemy"]
+
+
+def test_a_session_that_has_failed_is_told_to_be_rolled_back(queue, path):
+    """SQLAlchemy refuses every use of it."""
+    key = sqlalchemy.Column("id", sqlalchemy.Integer, primary_key=True)
+    thing = type("Thing", (), {})
+    orm.registry().map_imperatively(thing, sqlalchemy.Table("things", sqlalchemy.MetaData(), key))
+    with Session(engine(path)) as session:
+        session.add(thing())
+        with pytest.raises(sqlalchemy.exc.OperationalError, match="no such table"):
+            session.flush()
+
+        with pytest.raises(holdfast.BadInput, match="has failed', and must be rolled back"):
+            queue.add("work", connection=session)
+        session.rollback()
+        with session.begin():
+            queue.add("work", connection=session)
+
+    assert len(queue.jobs()) == 1
 
 
 # ── for asyncio ──────────────────────────────────────────────────────────────────────────────────

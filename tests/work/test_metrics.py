@@ -9,19 +9,24 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from time import monotonic
 
 import pytest
 
 import holdfast
 from holdfast.core import commands as c
 from holdfast.core.access import Scope
+from holdfast.core.history import GetHistory
 from holdfast.core.job import Code, Job
 from holdfast.core.token import Token, hash_of, secret_of
 from holdfast.engine.metrics import OTHERS, TASKS, CommitMeter, Histogram, render
 from holdfast.work.supervisor.metrics import RunMeter
 from tests.work.conftest import PATIENCE_S
 
+DEADLY = 'holdfast_worker_runs_total{task="deadly",outcome="failed"}'
 APP = """
+import os
+
 import holdfast
 
 queue = holdfast.connect("jobs.db")
@@ -32,6 +37,10 @@ def fine() -> None: ...
 @queue.task(attempts=1)
 def broken() -> None:
     raise ValueError("no")
+
+@queue.task(losses=2)
+def deadly() -> None:
+    os.abort()
 """
 
 
@@ -82,9 +91,16 @@ def test_a_worker_tells_its_runs_durations_commits_and_lost_leases(tmp_path):
         jobs = [queue.add("fine") for _ in range(3)] + [queue.add("broken", attempts=1)]
         for job in jobs[:3]:
             job.result(wait=PATIENCE_S)
-        with pytest.raises(holdfast.JobFailed):
-            jobs[3].result(wait=PATIENCE_S)
-        found = read(where)
+        jobs.append(queue.add("deadly", losses=2))
+        for job in jobs[3:]:
+            with pytest.raises(holdfast.JobFailed):
+                job.result(wait=PATIENCE_S)
+        # The worker counts it when it hears of the commit, as the caller of `result` does.
+        until_s = monotonic() + PATIENCE_S
+        while DEADLY not in (found := read(where)) and monotonic() < until_s:
+            pass
+        buckets = queue.connection.ask(GetHistory(task="deadly"))
+        (ends,) = (one for bucket in buckets for one in bucket.tasks)
         replies = [
             ask(where, "/")[0],
             ask(where, method="POST")[0],
@@ -97,11 +113,15 @@ def test_a_worker_tells_its_runs_durations_commits_and_lost_leases(tmp_path):
 
     assert found['holdfast_worker_runs_total{task="fine",outcome="finished"}'] == 3
     assert found['holdfast_worker_runs_total{task="broken",outcome="failed"}'] == 1
+    # As the store counts it: a run that was lost counts if its job ends with it.
+    assert found.get(DEADLY) == ends.failed == 1
+    assert not any('task="deadly",outcome="retried"' in name for name in found)
     assert found['holdfast_worker_run_seconds_count{task="fine"}'] == 3
     assert found['holdfast_worker_run_seconds_bucket{task="fine",le="+Inf"}'] == 3
     assert found["holdfast_commit_jobs_sum"] >= found["holdfast_commit_jobs_count"] >= 2
     assert found["holdfast_commit_seconds_sum"] > 0
-    assert found["holdfast_leases_lost_total"] == 0
+    # Those of the two runs that ended with their process.
+    assert found["holdfast_leases_lost_total"] == 2
     assert found["holdfast_worker_executors"] == 1
     assert replies == [404, 405, 403, 401]
     assert second.returncode != 0

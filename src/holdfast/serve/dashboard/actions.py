@@ -64,9 +64,9 @@ NOTICES = {
     "stop": "The worker was asked to stop.",
     "retention": "The retention is set.",
     "bulk": "Done.",
-    "handler": "The handler is saved.",
+    "handler": "The stored handler is saved.",
     "rollback": "The earlier version is the newest now.",
-    "unhandle": "The handler is deleted.",
+    "unhandle": "The stored handler is deleted.",
 }
 
 

@@ -37,7 +37,7 @@ SECTIONS = (
     ("schedules", "/schedules", "Schedules"),
     ("limits", "/limits", "Limits"),
     ("workers", "/workers", "Workers"),
-    ("handlers", "/handlers", "Handlers"),
+    ("handlers", "/handlers", "Stored handlers"),
     ("consumers", "/consumers", "Consumers"),
     ("journal", "/journal", "Journal"),
     ("settings", "/settings", "Settings"),

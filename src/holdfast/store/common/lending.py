@@ -34,8 +34,20 @@ class InAutocommit(Exception):
 def driver_of(connection: Any) -> Any:
     """The driver's own connection, in a transaction if the library is in one.
 
-    `BadInput` if SQLAlchemy is in none and not in autocommit: it would begin one.
+    `BadInput` if SQLAlchemy is in none and not in autocommit: it would begin one; or if its transaction has
+    failed.
     """
+    try:
+        return _opened(connection)
+    except Exception as error:
+        # What SQLAlchemy says of a session, and PostgreSQL of a transaction.
+        is_failed = type(error).__name__ == "PendingRollbackError"
+        if not (is_failed or getattr(getattr(error, "orig", error), "sqlstate", None) == "25P02"):
+            raise
+    raise has_failed()
+
+
+def _opened(connection: Any) -> Any:
     if is_of(connection, "django"):
         connection.ensure_connection()
         if connection.in_atomic_block:
@@ -98,6 +110,11 @@ def outside(connection: Any) -> BadInput:
     way = next((way for library, way in _WAYS.items() if is_of(connection, library)), "BEGIN")
     needed = f"in one (begin it by {way}) or in autocommit"
     return BadInput("connection", "not in a transaction", needed=needed)
+
+
+def has_failed() -> BadInput:
+    """The error for a connection whose transaction can only be rolled back."""
+    return BadInput("connection", "in a transaction that has failed", needed="rolled back, and begun again")
 
 
 def is_of(thing: Any, library: str) -> bool:

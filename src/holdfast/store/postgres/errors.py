@@ -24,6 +24,7 @@ from ...core.errors import (
     StoreFull,
     Unavailable,
 )
+from ..common.lending import has_failed
 from ..common.outage import TLS_FAULTS, UNKNOWN_HOST, ReadOnly, UnknownHost, Unreachable
 from .url import PostgresAddress
 
@@ -78,9 +79,7 @@ def translate(error: psycopg.Error, address: PostgresAddress) -> Exception:
         return Pooled(text)
     if isinstance(error, e.InFailedSqlTransaction):
         # The store's own transactions are rolled back when they fail, so this is a caller's.
-        return BadInput(
-            "connection", "in a transaction that has failed", needed="rolled back, and begun again"
-        )
+        return has_failed()
     if isinstance(error, psycopg.DataError):
         # Not an outage: of the commands of a batch only one is at fault, and the others are committed.
         return BadInput("value", "refused by PostgreSQL", needed=f"one that it can store ({text})")

@@ -35,8 +35,10 @@ AnswerCommand = c.AnswerAll | c.Answer | c.Release
 class AnswerWriter:
     """Submits answers and releases, again while the store cannot be written to, and logs those that fail."""
 
-    def __init__(self, log: Callable[[str], None]) -> None:
+    def __init__(self, log: Callable[[str], None], on_lost: Callable[[Job], None] | None = None) -> None:
         self._log = log
+        # Called with each job that has ended because its executor did.
+        self._on_lost = on_lost
         self._unsent: dict[Connection, list[CallbackTicket]] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
         # Commands without a reply.
@@ -123,6 +125,8 @@ class AnswerWriter:
                 has_ended = is_job and reply.place is Place.DONE
                 self.done += has_ended or (type(command) is c.Answer and command.code is Code.OK)
                 self.failed += has_ended and reply.ended is State.FAILED
+                if has_ended and self._on_lost and type(command) is c.Release:
+                    self._on_lost(reply)
 
     async def wait_until_committed(self) -> None:
         """Wait until every command has its reply."""

@@ -45,6 +45,12 @@ class RunMeter:
             key = self._label(job.task), OUTCOMES[joblog.event_of(job, answer)]
             self._runs[key] = self._runs.get(key, 0) + 1
 
+    def note_lost(self, job: Job) -> None:
+        """Count the last run of a job that has ended because its executor did."""
+        assert job.ended is not None
+        key = self._label(job.task), job.ended.lower()
+        self._runs[key] = self._runs.get(key, 0) + 1
+
     def families(self) -> Iterator[Family]:
         """Its metrics."""
         runs = (

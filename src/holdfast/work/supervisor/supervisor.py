@@ -77,8 +77,8 @@ class Supervisor:
             on_lost=self._on_executor_lost,
             on_ready=self._wake_claim_loops,
         )
-        self._writer = AnswerWriter(log)
         self._metrics = WorkerMetrics(listen, self._pool.durations, self._counts) if listen else None
+        self._writer = AnswerWriter(log, self._metrics.runs.note_lost if self._metrics else None)
         self._suspects = Suspects(
             self._pool,
             executors=max(options.processes, MIN_ISOLATED),

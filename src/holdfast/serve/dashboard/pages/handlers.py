@@ -33,7 +33,7 @@ AROUND = {
 # How many lines of the code are seen at once.
 LEAST_ROWS, MOST_ROWS = 8, 28
 NO_SCOPE = "The scripts are shown to clients with the scope `handlers`."
-NO_TRIAL = "This server does not run handlers. Try it on another machine: "
+NO_TRIAL = "This server does not run stored handlers. Try it on another machine: "
 
 
 def can_edit(view: View) -> bool:
@@ -47,18 +47,18 @@ async def handlers(view: View) -> Page:
     found, following = await parts.page(view, asked)
     add = el("a", "New handler", href=view.url("/handler"), class_="button") if can_edit(view) else None
     body = join(
-        parts.heading("Handlers", *([add] if add else [])),
+        parts.heading("Stored handlers", *([add] if add else [])),
         tenants.hint(view),
         _list(view, found),
         parts.turn(view, "/handlers", following, after="after_task"),
     )
-    return Page(title="Handlers", body=body, section="handlers")
+    return Page(title="Stored handlers", body=body, section="handlers")
 
 
 def _list(view: View, found: list[Handler]) -> Markup:
     if not found:
         hint = el("code", "holdfast handler set resize resize.py --lang python")
-        return parts.empty(f"No handlers{tenants.whose(view)}", join("Set one: ", hint))
+        return parts.empty(f"No stored handlers{tenants.whose(view)}", join("Set one: ", hint))
     listed = [
         (
             el("a", user_text(one.task), href=view.url("/handler", task=one.task)),
@@ -69,7 +69,7 @@ def _list(view: View, found: list[Handler]) -> Markup:
         )
         for one in found
     ]
-    return parts.table(("Task", "Language", "Version", "Shared as", "Set"), listed, caption="Handlers")
+    return parts.table(("Task", "Language", "Version", "Shared as", "Set"), listed, caption="Stored handlers")
 
 
 async def handler(view: View) -> Page:
@@ -122,13 +122,15 @@ def editor(
     jobs = el("a", "Jobs", href=view.url("/jobs", q=parts.qualifier("task", shown.task)), class_="button")
     aside = [jobs, _delete(view, shown.task) if can_edit(view) else None] if versions else []
     body = join(
-        el("p", el("a", "Handlers", href=view.url("/handlers")), class_="path"),
+        el("p", el("a", "Stored handlers", href=view.url("/handlers")), class_="path"),
         parts.heading(user_text(title), *aside, lead=_lead(shown)),
         trial,
         _edit(view, shown, sample) if can_edit(view) else el("p", NO_SCOPE, class_="note"),
         _versions(view, shown, versions) if versions else None,
     )
-    return Page(title=f"Handler {title}" if shown.task else title, body=body, section="handlers", live=None)
+    return Page(
+        title=f"Stored handler {title}" if shown.task else title, body=body, section="handlers", live=None
+    )
 
 
 def _lead(shown: Handler) -> str | None:
@@ -172,7 +174,7 @@ def _more(view: View, shown: Handler) -> Markup:
             join(el("label", label, for_=name), _area(view, name, getattr(shown, name), rows=3))
             for name, label in AROUND.items()
         ],
-        el("label", "Shared as: handlers with the same word may share a context", for_="eid"),
+        el("label", "Shared as: stored handlers with the same word may share a context", for_="eid"),
         _input(view, "eid", shown.eid),
         [
             join(
@@ -287,7 +289,7 @@ def _roll_back(view: View, one: Handler) -> Markup:
 
 def _delete(view: View, task: str) -> Markup:
     question, button = (
-        f"Delete the handler of {task} with all its versions?",
+        f"Delete the stored handler of {task} with all its versions?",
         parts.button("Delete", kind="danger"),
     )
     return form(view, "/handlers/delete", hidden(task=task), button, data_confirm=question)

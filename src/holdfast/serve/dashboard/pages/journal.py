@@ -78,7 +78,11 @@ def _card(status: JournalStatus) -> Markup:
             ("Makes ids until", until),
         )
     )
-    name = "Jobs that clients add" if Path(status.path).name != HANDLERS_FOLDER else "Jobs that handlers add"
+    name = (
+        "Jobs that clients add"
+        if Path(status.path).name != HANDLERS_FOLDER
+        else "Jobs that stored handlers add"
+    )
     return parts.card(name, tiles, facts)
 
 
