@@ -1,5 +1,6 @@
 """`holdfast jobs`, `show`, `why` and `counts`: what is there."""
 
+import contextlib
 import json
 from datetime import datetime
 
@@ -372,11 +373,45 @@ def test_a_job_is_shown_with_its_steps_and_its_log(shell):
     shown = shell.ok("show", job.id).out
     record = shell.ok("show", job.id, "--json").record
 
-    assert '"receipt": 7' in shown
+    assert '"receipt":7' in shown
     assert "log, 60 lines:" in shown
+    assert "claim 1  line 59" in shown
     assert "… 10 lines before" in shown
     assert "line 9\n" not in shown
     assert "line 59\n" in shown
     assert [(step["name"], step["result"]) for step in record["steps"]] == [("paid", {"receipt": 7})]
     assert [line["text"] for line in record["log"]] == [f"line {n}" for n in range(60)]
     assert (record["steps_done"], record["log_lines"]) == (1, 60)
+
+
+def test_what_a_function_waits_for_and_has_undone_is_told_to_people(shell):
+    """In the list, and on its own page, where errors are no JSON and end at the user's code."""
+    with shell.queue() as queue:
+
+        @queue.task
+        def order(ctx: holdfast.Context, *, wait: bool) -> None:
+            ctx.compensate("pay", str)
+            if wait:
+                ctx.wait_for("approval", timeout="1d")
+            with contextlib.suppress(ValueError):
+                ctx.step("refused", int, "x")
+            ctx.wait_for("go", timeout=0)
+
+        waits, failed = order.add(wait=True), order.add(wait=False)
+        for _ in range(2):
+            queue.next().run()
+        queue.next(wait=1).run()
+
+    rows = shell.ok("jobs").lines[1:]
+    assert (
+        [row.split()[0] for row in rows] == shell.ok("jobs", "--ids").lines == [str(waits.id), str(failed.id)]
+    )
+    assert shell.ok("jobs", "--ids", "--limit", 1, "--state", "failed").lines == [str(failed.id)]
+    assert rows[0].endswith("waits for 'approval'")
+    shown = shell.ok("show", failed.id).out
+    assert "Z  failed: refused  ValueError: invalid literal" in shown
+    assert "Z  undo  Timeout: " in shown
+    assert 'Z  undo pay  ""' in shown
+    assert "{" not in shown.partition("steps,")[2]
+    assert 'ctx.wait_for("go", timeout=0)' in shown
+    assert "context.py" not in shown

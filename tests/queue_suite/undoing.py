@@ -187,6 +187,7 @@ def test_a_job_is_requeued_from_a_step(queue: Queue, clock: MovedClock) -> None:
     job = steps.add()
     run_all(queue)
     assert kinds(queue, job) == ["step a", "step b", "call", "step c"]
+    assert "undone" not in queue.why(job)
     full = queue.get(job)
     queue.requeue(job, from_step="c")
     run_all(queue)
@@ -281,6 +282,9 @@ def test_steps_that_were_undone_are_not_kept(queue: Queue) -> None:
     did.append("begin")
     run_all(queue)
     assert did == ["begin", "look", "pay", "ship", "-pay"]
+    assert queue.why(job).endswith(
+        "It has undone its steps: a requeue goes forward again only from such a step, or from one before it."
+    )
     with pytest.raises(BadInput, match="from_step is 'ship', and must be pay, or a step before it"):
         queue.requeue(job, from_step="ship")
     queue.requeue(job, from_step="pay")

@@ -12,6 +12,7 @@ import heapq
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
+from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
@@ -72,6 +73,7 @@ _LIMIT = click.Option(
     metavar="N",
     help="The most jobs to list.  [100]",
 )
+_ONLY_IDS = click.Option(["--ids"], is_flag=True, help="Print only the ids, one on each line.")
 YES = click.Option(["--yes", "-y"], is_flag=True, help="Do not ask.")
 _IDS = click.Argument(["ids"], metavar="[ID]...", nargs=-1, type=JobId())
 _ALL = click.Option(["--all", "everything"], is_flag=True, help="All jobs, or all jobs that match.")
@@ -171,18 +173,21 @@ LISTING = Listing(
 @verb_command(
     "jobs",
     listing=LISTING,
-    params=(*_SELECTING, _ARCHIVED, _AFTER, _LIMIT),
+    params=(*_SELECTING, _ARCHIVED, _AFTER, _LIMIT, _ONLY_IDS),
     without=("filter", "after", "limit"),
 )
-def _list(queue: "Queue", *, after: int, **criteria: Any) -> "Iterator[Job]":
+def _list(queue: "Queue", *, after: int, limit: int, ids: bool, **criteria: Any) -> "Iterator[Job] | None":
     """List jobs, oldest first.
 
     FINISHED and CANCELLED jobs are in the archive: use --archived, or --state with one of the two. TRIES
     counts the runs of a job: runs that failed, runs that were lost, and the current or last run.
     """
-    # Not read: the list ends there.
-    del criteria["limit"]
-    return find(queue, Selection(**criteria), now=now_ms(queue), after=after)
+    found = find(queue, Selection(**criteria), now=now_ms(queue), after=after)
+    if not ids:
+        return found
+    for job in islice(found, limit):
+        click.echo(job.id)
+    return None
 
 
 # One verb for many
@@ -324,7 +329,8 @@ def _requeue(
 
     By id you can requeue a job in any state, except archived jobs; of running ones you are asked, since they
     may then run a second time beside themselves. A selection without --state takes FAILED jobs, or stuck jobs
-    with --stuck.
+    with --stuck. A function that has undone its steps fails again at once, unless you give --from with a step
+    that was undone, or one before it.
     """
 
     def is_failed(job: "Job") -> bool:

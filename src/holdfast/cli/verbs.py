@@ -163,7 +163,7 @@ def _run(session: Session, verb: VerbRow, values: dict[str, Any]) -> None:
             answer(*_plain_reply(verb, ask(queue, verb, values)), as_json=session.as_json)
             return
         found = added.ask(queue, **values)
-        if added.listing is not None:
+        if added.listing is not None and found is not None:
             is_chosen = any(values[field] for field in values if field not in ("after", "limit", "count"))
             most = values.get("limit")
             show_list(added.listing, found, now_ms(queue), most, is_chosen, as_json=session.as_json)

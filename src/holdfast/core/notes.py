@@ -5,6 +5,7 @@ They are stored outside the job's record, which only counts them; see docs/decis
 
 from collections.abc import Iterable
 
+import msgspec
 from msgspec.structs import replace
 
 from . import bounds
@@ -36,6 +37,20 @@ class StepResult(Record, frozen=True, kw_only=True):
     until: int = 0
     ended: int = 0
     jobs: tuple[int, ...] = ()
+
+
+def entry_name(entry: StepResult) -> str:
+    """An entry for people: "charge", "failed: charge", "undo charge", "signal approval", "sleep"."""
+    kind = {"step": "", "undo": "", "error": "failed: "}.get(entry.kind, f"{entry.kind} ")
+    return f"{kind}{entry.name}".rstrip()
+
+
+def entry_error(entry: StepResult) -> str:
+    """What an entry has kept of an exception: that of its step, or the one for which steps are undone."""
+    if entry.kind not in ("error", "undo"):
+        return ""
+    kept = msgspec.json.decode(entry.result or "null")
+    return f"{kept.get('name')}: {kept.get('text')}" if isinstance(kept, dict) else entry.result
 
 
 class LogLine(Record, frozen=True, kw_only=True):

@@ -9,6 +9,7 @@ from .worker import Blocker
 SHOWN_WORKERS = 3
 # And how many names of signals.
 SHOWN_SIGNALS = 10
+UNDONE = "It has undone its steps: a requeue goes forward again only from such a step, or from one before it."
 UNLISTED = "Workers inside a program (holdfast.work) are not listed."
 
 
@@ -29,6 +30,8 @@ class Facts(Record, frozen=True, kw_only=True):
     ready_before: int = 0
     # The handlers that block executors of these workers.
     blockers: tuple[Blocker, ...] = ()
+    # Whether its steps were undone after it failed.
+    is_undone: bool = False
     # The workers that may have it, by the process that has claimed it.
     holders: tuple[str, ...] = ()
     # Those that have all slots, by the name of the worker, if no worker has another.
@@ -197,12 +200,13 @@ def _paused(job: Job, facts: Facts) -> str:
     return f"It waits for its parent {job.parent_id} to finish its run; that is {facts.parent.state}."
 
 
-def _done(job: Job, _facts: Facts) -> str:
+def _done(job: Job, facts: Facts) -> str:
     how = "was cancelled" if job.ended == State.CANCELLED else str(job.ended).lower()
     ended = f"It {how} at {iso(job.finished_at)}"
     if job.ended == State.FINISHED or job.reason == "cancelled":
         return f"{ended}."
-    return f"{ended}: {job.reason or 'no reason given'}."
+    undone = f" {UNDONE}" if facts.is_undone else ""
+    return f"{ended}: {job.reason or 'no reason given'}.{undone}"
 
 
 _WHY = {

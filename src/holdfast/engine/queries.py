@@ -112,11 +112,18 @@ def _explain(txn: ReadTxn, query: q.Explain) -> str:
         is_handled=is_handled,
         handler_workers=sum(runs_handlers(worker, job.tenant) for worker in workers),
         ready_before=max(ready - 1, 0) if job.place == Place.READY else 0,
+        is_undone=job.ended == State.FAILED and _is_undone(txn, job),
         holders=tuple(sorted(one.name for one in knowing if one.owner and one.owner == job.owner)),
         blockers=tuple(one for worker in knowing for one in worker.blocked if one.part != "slots"),
         occupied=_occupied(job, knowing),
     )
     return why(job, facts)
+
+
+def _is_undone(txn: ReadTxn, job: Job) -> bool:
+    after = max(job.steps - PAGE_JOBS, 0)
+    last = notes.steps(txn.rows, job, after=after, limit=PAGE_JOBS) if job.steps else []
+    return any(entry.kind == "undo" for entry in last)
 
 
 def _occupied(job: Job, workers: Sequence[Worker]) -> tuple[tuple[str, Blocker], ...]:

@@ -1,5 +1,6 @@
 """What a handler may raise or return besides a result, and how its errors are formatted."""
 
+import contextlib
 import traceback
 from collections.abc import Callable, Iterator
 from functools import cache
@@ -160,13 +161,27 @@ def storable(text: str) -> str:
 def trimmed(error: E) -> E:
     """Return the error with only the frames from the handler on; likewise for its causes.
 
-    An error without any frame of the user's code has no frames left, unless it is a bug of Holdfast.
+    Of Holdfast's own errors also without the frames that raised them below the handler. An error without any
+    frame of the user's code has no frames left, unless it is a bug of Holdfast.
     """
     for one in _chain(error):
         rest = _handlers(one.__traceback__)
         if rest is not None or isinstance(one, HoldfastError | Failed | ImportError | SyntaxError):
             one.__traceback__ = rest
+        if isinstance(one, HoldfastError):
+            _cut_ours(rest)
     return error
+
+
+def _cut_ours(trace: TracebackType | None) -> None:
+    """End a traceback at its last frame of the user's code, if it has one."""
+    last = None
+    while trace is not None:
+        if not trace.tb_frame.f_code.co_filename.startswith((str(_PACKAGE), contextlib.__file__)):
+            last = trace
+        trace = trace.tb_next
+    if last is not None:
+        last.tb_next = None
 
 
 def _handlers(trace: TracebackType | None) -> TracebackType | None:

@@ -13,6 +13,7 @@ from ..words import JobId
 
 if TYPE_CHECKING:
     from ...core.job import Children, Job
+    from ...core.notes import StepResult
     from ...queue.queue import Queue
 
 # Longer data is shown only with --json.
@@ -47,6 +48,7 @@ def show(session: Session, /, *, job_id: int) -> None:
 
     with session.existing() as queue:
         job: Job = queue.connection.ask(GetJob(job_id=job_id, as_claimed=True))
+        timeline = queue.timeline(job_id)
         record = {
             **job_record(job),
             "option_sources": {option: source_of(job, option) for option in FOLLOWED},
@@ -55,7 +57,7 @@ def show(session: Session, /, *, job_id: int) -> None:
             "result": plain(queue.result(job_id)) if job.has_result and _finished(job) else None,
             "outcome": outcome_record(job.outcome) if job.outcome else None,
             "errors": [outcome_record(end) for end in job.errors],
-            "steps": [step_record(step) for step in queue.timeline(job_id)],
+            "steps": [step_record(step) for step in timeline],
             "log": [line_record(line) for line in queue.log(job_id)],
         }
         if session.as_json:
@@ -68,7 +70,7 @@ def show(session: Session, /, *, job_id: int) -> None:
     _show_body("data", record["data"])
     if job.has_result:
         _show_body("result", record["result"])
-    _show_steps(record["steps"])
+    _show_steps(timeline)
     _show_log(job, record["log"])
     _show_errors(job, now)
     _show_children(job, children, now)
@@ -159,20 +161,22 @@ def _show_body(name: str, value: Any) -> None:
         say(f"  … and {counted(rest, 'more character')}; --json shows all")
 
 
-def _show_steps(steps: list[dict[str, Any]]) -> None:
+def _show_steps(steps: "list[StepResult]") -> None:
+    from ...core.notes import entry_error, entry_name
+
     if not steps:
         return
     say(f"\nsteps, {counted(len(steps), 'entry', 'entries')}:")
     if len(steps) > SHOWN_LINES:
         say(f"  … {len(steps) - SHOWN_LINES:,} before; --json shows all")
     for step in steps[-SHOWN_LINES:]:
-        text = "" if step["result"] is None else json.dumps(step["result"], ensure_ascii=False)
-        if step["kind"] == "sleep" or (step["until"] and not step["ended"]):
-            text = f"until {step['until']}"
-        elif step["jobs"] and not step["ended"]:
-            text = f"waits for {counted(len(step['jobs']), 'job')}"
-        name = "" if step["name"] is None else f" {step['name']}"
-        say(f"  {step['number']:>3}  {step['at']}  {step['kind']}{name}  {cut(text, SHOWN_RESULT)}".rstrip())
+        text = entry_error(step) or step.result
+        if step.kind == "sleep" or (step.until and not step.ended):
+            text = f"until {iso(step.until)}"
+        elif step.jobs and not step.ended:
+            text = f"waits for {counted(len(step.jobs), 'job')}"
+        line = f"  {step.number:>3}  {iso(step.at)}  {entry_name(step)}  {cut(text, SHOWN_RESULT)}"
+        say(line.rstrip())
 
 
 def _show_log(job: "Job", lines: list[dict[str, Any]]) -> None:
@@ -183,7 +187,7 @@ def _show_log(job: "Job", lines: list[dict[str, Any]]) -> None:
     if len(shown) < job.log_lines:
         say(f"  … {counted(job.log_lines - len(shown), 'line')} before; --json shows all that are kept")
     for line in shown:
-        say(f"  {line['at']}  {line['claim']}  {line['text']}")
+        say(f"  {line['at']}  claim {line['claim']}  {line['text']}")
 
 
 def _show_errors(job: "Job", now: int) -> None:

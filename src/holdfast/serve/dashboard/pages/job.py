@@ -3,6 +3,7 @@
 import asyncio
 from typing import Any
 
+from msgspec.structs import replace
 from starlette.responses import Response
 
 from ....core import commands as c
@@ -11,7 +12,7 @@ from ....core import queries as q
 from ....core.bounds import MINUTE_MS
 from ....core.errors import Forbidden, HoldfastError, NotFound
 from ....core.job import Code, Job, Outcome, Place
-from ....core.notes import JobLog, StepResult
+from ....core.notes import JobLog, StepResult, entry_error, entry_name
 from ....core.queries import JobPage, SearchJobs
 from ....core.redaction import HIDDEN
 from ....core.units import counted
@@ -460,9 +461,8 @@ def _back_to(view: View, found: Job, step: StepResult) -> Markup:
 
 
 def _name(step: StepResult) -> Markup:
-    kind = {"step": "", "error": "failed: "}.get(step.kind, f"{step.kind} ")
     took = f", {parts.span(step.took_ms)}" if step.took_ms else ""
-    return join(kind, user_text(step.name), took)
+    return join(user_text(entry_name(step)), took)
 
 
 def _result(view: View, step: StepResult, reveal: bool) -> Any:
@@ -472,4 +472,5 @@ def _result(view: View, step: StepResult, reveal: bool) -> Any:
     if not step.result:
         return f"waits for {counted(len(step.jobs), 'job')}" if step.jobs else "waits"
     text = step.result if reveal else parts.redact_named(step.name, step.result)
+    text = entry_error(replace(step, result=text)) or text
     return user_text(text[:SHOWN_CHARS])
