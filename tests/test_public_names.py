@@ -1,6 +1,7 @@
 """The names that `import holdfast` gives: all there, and fetched when they are asked for."""
 
 import inspect
+from typing import get_type_hints
 
 import pytest
 
@@ -8,13 +9,16 @@ import holdfast
 import holdfast.indexed
 from holdfast.work import worker
 
+# For annotations.
+ALIASES = {"Duration", "JobRef", "Key", "Moment", "PreparedCall", "TaskRef"}
+
 
 @pytest.mark.parametrize("name", holdfast.__all__)
 def test_a_public_name_is_there(name):
-    """Also under its own name where it comes from, but for the room that can be called."""
+    """Also under its own name where it comes from, but for the room that can be called, and aliases."""
     found = getattr(holdfast, name)
 
-    assert name == "work" or getattr(found, "__name__", name) == name
+    assert name in {"work", *ALIASES} or getattr(found, "__name__", name) == name
     assert name in dir(holdfast)
 
 
@@ -42,6 +46,19 @@ def test_work_has_the_signature_and_the_text_of_its_function():
 def test_a_name_that_is_not_public_is_refused_as_every_module_does():
     with pytest.raises(AttributeError, match="has no attribute 'enqueue'"):
         holdfast.enqueue  # type: ignore[attr-defined]  # noqa: B018
+
+
+def test_what_methods_take_and_return_can_be_annotated():
+    """Where annotations are evaluated too, and also inside functions that are tasks."""
+    options = inspect.signature(holdfast.Queue.add).parameters["options"]
+    assert options.annotation.__args__[0] is holdfast.JobOptions
+
+    def call(delay: holdfast.Duration | None, of: holdfast.JobRef) -> holdfast.PreparedCall[bytes]:
+        raise NotImplementedError
+
+    found = get_type_hints(call)
+    assert found["return"].__origin__ is type(holdfast.connect("memory://").call("task"))
+    assert get_type_hints(holdfast.Handle.result)["wait"] == found["delay"]
 
 
 def test_all_of_them_can_be_imported_at_once():

@@ -5,12 +5,13 @@ unused, which is an error too.
 """
 
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, assert_type
+from typing import Any, assert_type
 
 import holdfast
 from holdfast import (
     AsyncClaimedJob,
     AsyncContext,
+    AsyncHandle,
     AsyncQueue,
     ClaimedJob,
     Context,
@@ -18,6 +19,8 @@ from holdfast import (
     Handle,
     Job,
     JobFailed,
+    JobGroup,
+    PreparedCall,
     Queue,
     Schedule,
     Task,
@@ -36,11 +39,6 @@ from holdfast.indexed import (
     pipeline,
     stage,
 )
-from holdfast.queue.aio_task import AsyncHandle
-
-if TYPE_CHECKING:
-    from holdfast.queue.group import JobGroup
-    from holdfast.queue.options import PreparedCall
 
 queue = holdfast.connect("jobs.db")
 assert_type(queue, Queue)

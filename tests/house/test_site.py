@@ -22,6 +22,7 @@ from holdfast.store.redis.url import OPTIONS as REDIS
 from tests.house.source import PACKAGE, ROOT
 
 DIRECTIVE = re.compile(r"^::: (holdfast[\w.]*)$", re.MULTILINE)
+ALIASES = re.compile(r"^\| (`[A-Z][^|]*) \|", re.MULTILINE)
 VARIABLE = re.compile(r"\"(HOLDFAST_[A-Z_]+)\"")
 METRIC = re.compile(r"\"(holdfast_\w+)\"(?:, \"(?:gauge|counter|histogram)\"|,$)", re.MULTILINE)
 # Environment variables between processes of our own, and of stored handlers.
@@ -87,6 +88,9 @@ def test_every_public_name_is_in_the_reference():
     """Of `holdfast`, `holdfast.indexed` and `holdfast.testing`; errors have a table of their own."""
     pages = "".join(page.read_text("utf-8") for page in ROOT.glob("docs/reference/*.md"))
     found = {name.replace("work.worker.work", "work") for name in DIRECTIVE.findall(pages)}
+
+    # Names for types, which have no entry.
+    found |= {f"holdfast.{name}" for row in ALIASES.findall(pages) for name in re.findall(r"`(\w+)", row)}
 
     for name in found:
         resolve_name(name)  # or an error: the reference names what is not there

@@ -6,7 +6,8 @@ that it changed nothing. If a command about one job names a `tenant`, jobs of ot
 """
 
 from collections.abc import Iterator
-from typing import ClassVar, Literal
+from types import GenericAlias
+from typing import Any, ClassVar, Literal
 
 from msgspec.structs import replace
 
@@ -42,6 +43,9 @@ def hold_of(job: Job) -> Hold:
 
 class NewJob(Record, frozen=True, kw_only=True):
     """A job to add: by a caller, a schedule, `then` or `on_failure`."""
+
+    # For annotations: type checkers know it as `PreparedCall[T]`, with the type that its task returns.
+    __class_getitem__: ClassVar[Any] = classmethod(GenericAlias)
 
     task: str
     tenant: str = ""

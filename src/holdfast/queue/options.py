@@ -86,6 +86,9 @@ if TYPE_CHECKING:
     class PreparedCall(NewJob, Generic[R_co], frozen=True, kw_only=True):
         """A job to add, whose task returns this type."""
 
+else:
+    PreparedCall = NewJob
+
 
 class HasCall(Protocol[P, R_co]):
     """A task, or a task with options."""
