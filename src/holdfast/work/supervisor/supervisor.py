@@ -91,8 +91,7 @@ class Supervisor:
         # Set to end the claim loops: the worker stops, or starts them again with other tasks.
         self._claims_over = asyncio.Event()
         self._signals = 0
-        # When each came first.
-        self._signalled_s: dict[int, float] = {}
+        self._signalled_s: dict[int, float] = {}  # When each came first.
         self._capacity_events: list[asyncio.Event] = []
         self._checks = ExecutorChecks(
             self._pool, self._suspects, options, log, self._count_waiting, self._health
