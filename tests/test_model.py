@@ -24,7 +24,7 @@ STEPS = 50
 SHARDS = 4
 # In pieces, for as many processors, and because Hypothesis remembers all that it has tried. A
 # thousandth of what the proof does: rare interleavings are its business.
-HISTORIES, PIECES = 24, 2
+HISTORIES, PIECES = 16, 2
 PROOF_HISTORIES, PROOF_PIECES = 20_000, 40
 # By way of a server a history takes ten times as long. Mixes of stores are for the proof alone.
 SERVED_HISTORIES, SERVED_PIECES = 4, 2

@@ -17,7 +17,8 @@ from tests.stores import ONE_OF_EACH, STORES, here_and_in_proof, opener
 
 # The first two of them: memory, and SQLite.
 IN_FULL = ONE_OF_EACH[:2]
-# Files of the suite with conflicts and notifications, in which stores differ: also shards of two kinds.
+# Files of the suite with conflicts and notifications, in which stores differ. `make proof` has them on shards
+# of several kinds too.
 ON_EVERY_STORE = {"functions", "races", "waiting"}
 # And those that depend on order, locks, bounds and shards, for `make proof`.
 IN_PROOF = {"basics", "claims", "durable", "families", "groups", "handlers", "history", "limits", "numbers"}
@@ -34,7 +35,7 @@ def pytest_generate_tests(metafunc):
 def stores_for(file):
     """The kinds of stores that a file of the suite runs on."""
     if file in ON_EVERY_STORE:
-        return list(STORES)
+        return here_and_in_proof(ONE_OF_EACH, STORES)
     return here_and_in_proof(IN_FULL, ONE_OF_EACH if file in IN_PROOF else [])
 
 

@@ -198,8 +198,8 @@ def test_nonsense_is_refused_clearly(client, method, path):
         b'{"tenant":"\\u0000"}',
         b'{"name":"\\ud800"}',
     ]
-    bodies += [rng.randbytes(rng.randrange(1, 300)) for _ in range(10)]
-    bodies += [bytes(rng.choice(good) for _ in range(60)) for _ in range(10)]
+    bodies += [rng.randbytes(rng.randrange(1, 300)) for _ in range(5)]
+    bodies += [bytes(rng.choice(good) for _ in range(60)) for _ in range(5)]
     for name in ("5", "x", "0", "9" * 30, "%00", "%ff", "-1"):
         at = path
         for field in ("job_id", "name", "log", "domain:path"):

@@ -13,8 +13,19 @@ from tests.indexed.test_waiting import *  # noqa: F403
 from tests.remote.served import ServedMaker
 from tests.stores import opener
 
+# What stands on consumers and logs, and asks a server for nothing else.
+IN_PROOF = {"test_group", "test_pipeline"}
+
+
+def pytest_generate_tests(metafunc):  # type: ignore[no-redef]
+    """Run each test in front of SQLite, some of them by `make proof` alone."""
+    if "open_store" in metafunc.fixturenames:
+        file = metafunc.function.__module__.rpartition(".")[2]
+        marks = pytest.mark.proof if file in IN_PROOF else ()
+        metafunc.parametrize("open_store", [pytest.param("sqlite", marks=marks)], indirect=True)
+
 
 @pytest.fixture  # type: ignore[no-redef]
 def open_store(request):
     """Opens a server in front of a file, one for each queue."""
-    return ServedMaker(opener(request, system_clock, "sqlite"))
+    return ServedMaker(opener(request, system_clock))

@@ -17,7 +17,7 @@ from tests.model.model import Model, Process
 from tests.remote.served import Served
 from tests.test_model import PROOF_HISTORIES, SERVED_PROOF_HISTORIES, SERVED_PROOF_PIECES, run, served, sqlite
 
-HISTORIES, PIECES = 4, 2
+HISTORIES, PIECES = 2, 2
 REMOTE_PROOF_HISTORIES = PROOF_HISTORIES // 20
 
 

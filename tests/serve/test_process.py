@@ -287,16 +287,6 @@ def test_a_file_that_is_wrong_is_refused(tmp_path, monkeypatch, text, complaint)
     assert [path.name for path in tmp_path.iterdir()] == ["serve.toml"]
 
 
-def test_a_port_that_is_taken_is_named(tmp_path):
-    """And the exit code says that it was the words."""
-    with server(tmp_path) as (_, address):
-        words = ("--bedrock", f"127.0.0.1:{address[1]}", "--store", "other.db")
-        done = subprocess.run(command(*words), cwd=tmp_path, capture_output=True, text=True, timeout=SECONDS)
-
-    assert done.returncode == 2
-    assert str(address[1]) in done.stderr
-
-
 def test_the_example_runs(tmp_path):
     """With whichever nc there is."""
     or_skip(lambda: program("nc", "netcat-openbsd"), what="WITH NC")

@@ -176,13 +176,13 @@ def test_a_long_request_that_comes_in_small_pieces_is_read_once():
     """Not from its beginning with each piece."""
     parser, started = Parser(), time.process_time()
     list(parser.feed(b"X\ndata: "))
-    for _ in range(20_000):
+    for _ in range(10_000):
         assert list(parser.feed(b"x" * 500)) == []
 
     (found,) = parser.feed(b"\n\n")
 
     assert isinstance(found, Request)
-    assert len(found.headers["data"]) == 10_000_000
+    assert len(found.headers["data"]) == 5_000_000
     assert time.process_time() - started < 10
 
 
@@ -190,9 +190,9 @@ def test_a_value_of_very_many_lines_takes_no_longer_than_one_line():
     """A client without a token may send it, too, and all others wait for the parser."""
     began_s = time.process_time()
 
-    (found,) = parsed(b"CreateJob\ndata: [\n" + b" 1,\n" * 1_000_000 + b" 2]\n\n")
+    (found,) = parsed(b"CreateJob\ndata: [\n" + b" 1,\n" * 500_000 + b" 2]\n\n")
 
-    assert found.headers["data"] == "[ " + "1, " * 1_000_000 + "2]"
+    assert found.headers["data"] == "[ " + "1, " * 500_000 + "2]"
     assert time.process_time() - began_s < 10
 
 
@@ -291,8 +291,8 @@ def fuzz(count, seed):
 
 
 def test_mutated_requests_never_break_the_parser():
-    """Ten thousand of them, the same each time."""
-    fuzz(10_000, SEED)
+    """Five thousand of them, the same each time."""
+    fuzz(5_000, SEED)
 
 
 @pytest.mark.proof

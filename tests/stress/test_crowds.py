@@ -16,7 +16,7 @@ SEED = 351
 @pytest.mark.parametrize(
     ("place", "crowds"),
     [
-        pytest.param("", FEW, id="few"),
+        pytest.param("", FEW, id="few", marks=pytest.mark.proof),
         pytest.param("", MANY, id="sqlite", marks=pytest.mark.proof),
         pytest.param("postgres_url", MANY, id="postgres", marks=pytest.mark.proof),
         pytest.param("redis_url", MANY, id="redis", marks=pytest.mark.proof),

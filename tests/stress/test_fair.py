@@ -30,7 +30,7 @@ SIZES = [
 
 
 @pytest.mark.parametrize("size", SIZES)
-@pytest.mark.parametrize("threads", [1, 4])
+@pytest.mark.parametrize("threads", [pytest.param(1, marks=pytest.mark.proof), 4])
 def test_a_tenant_with_very_many_jobs_leaves_the_others_their_share(bench: Bench, size, threads, tell):
     """Of the first starts each of the nine has nearly all of its jobs."""
     _add(bench, "whale", size.many)

@@ -13,6 +13,7 @@ from typing import NamedTuple
 import pytest
 
 from tests.http.served import Client, lines_of
+from tests.stores import here_and_in_proof
 
 LIVE = b"GET /live HTTP/1.1\r\nHost: localhost\r\n\r\n"
 CHANGED = b"event: changed"
@@ -33,7 +34,7 @@ SIZES = [
 ]
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
+@pytest.fixture(params=here_and_in_proof(["sqlite"], ["postgres"]))
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """The address of an empty store."""
     if request.param == "sqlite":
