@@ -59,11 +59,16 @@ def test_what_holdfast_logs_is_what_stats_reads(shell, caplog):
 
 
 def test_no_file_and_no_jobs(shell):
-    """Said as such."""
+    """Said as such; of a log of text, what is needed instead."""
     empty = shell.folder / "empty.log"
     empty.write_text("")
 
     assert shell.ok("stats", empty).lines == ["no jobs"]
+    text = shell.folder / "text.log"
+    text.write_text("13:00:00 INFO job 1 (resize) finished in 4 ms")
+    assert (
+        "1 other line: it reads what workers write with -v --log-format json" in shell.ok("stats", text).err
+    )
     shell.refused("stats", code=2)
     assert "missing: No such file" in shell.refused("stats", shell.folder / "missing", code=2)
 

@@ -1,5 +1,6 @@
 """`holdfast sync`: what modules declare is written without a worker."""
 
+import os
 import subprocess
 import sys
 
@@ -19,10 +20,12 @@ def sweep() -> None: ...
 
 def sync(folder, *words):
     command = [sys.executable, "-m", "holdfast", "sync", *words]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=60)
+    env = {**os.environ, "HOLDFAST_STORE": "other.db"}
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=60, env=env)
 
 
 def test_sync_writes_what_modules_declare(tmp_path):
+    """To the store of their queue, whatever HOLDFAST_STORE says."""
     (tmp_path / "app.py").write_text(APP)
 
     done = sync(tmp_path, "app:queue", "--json")

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+from click.core import ParameterSource
 
 from ..core.errors import BadInput
 
@@ -30,7 +31,7 @@ class Session:
         self.tenant = ""
         self.as_json = False
         self.create = False
-        # Which of these were given, by options or by environment variables.
+        # Which of these were given by options; HOLDFAST_STORE is for the commands that ask for a store.
         self.said: set[str] = set()
 
     @classmethod
@@ -89,7 +90,8 @@ def _set(ctx: click.Context, param: click.Parameter, value: Any) -> None:
     # An option after the command is parsed later, and wins.
     if value is not None and value is not False:
         setattr(session, str(param.name), value)
-        session.said.add(str(param.name))
+        if ctx.get_parameter_source(str(param.name)) is not ParameterSource.ENVIRONMENT:
+            session.said.add(str(param.name))
 
 
 def options_of(*, env: bool = False, create: bool = False) -> list[click.Option]:

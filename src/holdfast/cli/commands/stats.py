@@ -16,6 +16,7 @@ from typing import IO, Any, NamedTuple
 import click
 import msgspec
 
+from ...core.units import counted
 from ..output import Listing, note, show_list, span
 from ..words import open_input, stdin
 
@@ -161,7 +162,8 @@ def stats(ctx: click.Context, /, *, files: tuple[str, ...], as_json: bool) -> No
     as_json = as_json or ctx.ensure_object(Session).as_json
     show_list(LISTING, records, 0, as_json=as_json)
     if found.others:
-        note(f"{found.others:,} other lines")
+        text = counted(found.others, "other line")
+        note(text if found.tasks else f"{text}: it reads what workers write with -v --log-format json")
 
 
 def _lines(files: tuple[str, ...]) -> Iterator[bytes]:
