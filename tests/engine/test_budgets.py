@@ -26,7 +26,7 @@ JOBS = 50
 QUEUE_CALLS = 25
 # With the engine and the store.
 ALL_CALLS = {"memory": 73, "sqlite": 61}
-GET_CALLS = {"memory": 45, "sqlite": 70}
+GET_CALLS = {"memory": 46, "sqlite": 70}
 # A claim of a thousand jobs and their finish, for each job, with the engine and SQLite.
 CLAIM_AND_FINISH_CALLS = 25
 # A loop of `next` and `done`, for each job; on SQLite most of them are those of 9 and 6 statements.
