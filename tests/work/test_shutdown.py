@@ -94,6 +94,7 @@ def test_a_second_signal_stops_now_and_counts_nothing(bench):
 
     assert worker.returncode == 0, said
     assert running(bench) == 0
+    assert said.count("its worker ended the run and released it; it runs again") == 2
     assert {(job.get().state, job.get().attempts, job.get().losses) for job in jobs} == {("QUEUED", 0, 0)}
 
 

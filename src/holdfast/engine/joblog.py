@@ -8,7 +8,8 @@
                                                             where the handler asked and no attempt is spent
     failed        ERROR     the same, with the traceback    it raised, and the job has none left
     cancelled     INFO      the same                        it ended after the job had been cancelled
-    lost          WARNING   the process that detects it     the holder's process died, or its lease expired
+    lost          WARNING   the process that detects it     the holder's process died or ended the run, or
+                                                            its lease expired
     quarantined   ERROR     the same                        it was lost too often
     expired       ERROR     the same                        its `expires` came before it could finish
 
@@ -135,15 +136,22 @@ def unreported(changes: list[tuple[Job, Job]], *, now_ms: int) -> None:
         if after.ended is State.CANCELLED:
             _write(logging.INFO, "cancelled", before, "was cancelled, and its run was lost", **fields)
         elif after.place is not Place.DONE:
-            known = after.errors != before.errors
-            fields["error"] = how = (
-                after.errors[-1].error if known else "its process died or its lease ran out"
-            )
+            fields["error"] = how = _how_lost(before, after)
             text = "lost after %s: %s; it runs again"
             _write(logging.WARNING, "lost", before, text, _length(since_ms), how, **fields)
         else:
             event = next((name for name in (QUARANTINED, EXPIRED) if after.reason.startswith(name)), "failed")
             _write(logging.ERROR, event, before, "failed: %s", after.reason, **fields)
+
+
+def _how_lost(before: Job, after: Job) -> str:
+    if after.errors != before.errors:
+        return after.errors[-1].error
+    # What has lapsed, or was in a process that died, is a suspect now, and has lost a run if one had started.
+    is_same = (before.losses, before.crowd_limit) == (after.losses, after.crowd_limit)
+    if is_same and (before.started_at or not after.crowd_limit):
+        return "its worker ended the run and released it"
+    return "its process died or its lease ran out"
 
 
 def _waits(wait: c.Suspension, ran_ms: float | None) -> str:
