@@ -20,6 +20,8 @@ LINK = re.compile(r"\[(?P<text>[^\]]*)\]\((?P<target>[^)#:\s]+)(?P<anchor>#[^)\s
 # In a text, not in code or a link.
 PAGE = re.compile(r"(?<![\w/>\"])docs/([\w/-]+\.md)")
 GENERATED = re.compile(r"<!-- generated: (\w+) -->")
+# What only those read who have the sources of a page.
+IN_A_CLONE = re.compile(r"<!-- in a clone -->.*?<!-- on the site -->\n\n", re.DOTALL)
 # Variables that are no options of a command.
 OTHER_VARIABLES = {
     "HOLDFAST_LOG_FORMAT": "`text` or `json`: the format of log lines of `holdfast worker`",
@@ -50,7 +52,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 def on_page_markdown(markdown: str, *, page: Any, files: Files, **_: Any) -> str:
     """Fill in tables, and lead links to where a page is on the site."""
-    markdown = GENERATED.sub(lambda mark: TABLES[mark[1]](), markdown)
+    markdown = GENERATED.sub(lambda mark: TABLES[mark[1]](), IN_A_CLONE.sub("", markdown))
     uri = page.file.src_uri
     folder = Path() if uri in OUTSIDE else Path("docs", uri).parent
 

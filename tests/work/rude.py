@@ -38,7 +38,7 @@ def dies(ctx: holdfast.Context, how: str) -> None:
     if how == "exit":
         os._exit(3)
     if how == "signal":
-        os.kill(os.getpid(), signal.SIGSEGV)
+        signal.raise_signal(signal.SIGSEGV)
     kept = bytearray(200 << 20)
     time.sleep(600 + len(kept[:1]))
 

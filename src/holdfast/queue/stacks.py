@@ -17,6 +17,7 @@ HEAD = "Stack (most recent call last):\n"
 
 # A thread in a dump of `faulthandler`, and one of its frames.
 _THREAD = r"hread 0x0*{:x}\b.*\n((?:  .*\n)*)"
+_CRASHED = r"Current thread .*\n((?:  .*\n)*)"
 _FRAME = re.compile(r'  File "(.*)", line (\d+) in (.*)')
 
 
@@ -44,6 +45,16 @@ def dumped_stack(dump: str, thread: int) -> str:
     found = re.search(_THREAD.format(thread), dump)
     frames = _FRAME.findall(found[1]) if found else []
     return _text(StackFrame(file, int(line), function) for file, line, function in reversed(frames))
+
+
+def crash_line(dump: str) -> str:
+    """Where the thread was that ended its process, by the dump of `faulthandler`; "": that is not known."""
+    _, _, last = dump.rpartition("Fatal Python error")
+    found = re.search(_CRASHED, last)
+    for file, line, function in _FRAME.findall(found[1]) if found else ():
+        if not file.startswith(hidden_files()):
+            return f"{file[-LINE_CHARS:]}, line {line}, in {function[:LINE_CHARS]}"
+    return ""
 
 
 def _thread_frames(thread: int) -> Iterator[StackFrame]:

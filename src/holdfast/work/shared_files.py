@@ -17,6 +17,7 @@ So when the executor has dropped a job, its byte becomes one of the executor's: 
 
 The stacks are those of an executor that cannot answer, because a handler holds the interpreter lock. The
 supervisor sends a signal. `faulthandler`, which needs no lock, writes the stacks of all threads to the file.
+It does so too before a signal such as SIGSEGV ends the process.
 """
 
 import contextlib
@@ -120,6 +121,8 @@ class SharedDump:
 
 
 def write_when_asked(fd: int) -> None:
-    """Write the stacks of this process to a file at each signal of the supervisor."""
+    """Write the stacks of this process to a file at each signal of the supervisor, and at a crash."""
+    if not faulthandler.is_enabled():
+        faulthandler.enable(file=fd)
     if SIGNAL:
         faulthandler.register(SIGNAL, file=fd, all_threads=True)

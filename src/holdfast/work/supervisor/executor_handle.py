@@ -374,7 +374,8 @@ class ExecutorHandle:
         else:
             how = f"ended {exit_text(self.process.returncode)}"
         beside = f" while {self.crowd} jobs ran in it" if self.crowd > 1 else ""
-        return f"the process of the executor {how}{beside}"
+        line = self.stacks.crash_line() if self.stacks is not None else ""
+        return f"the process of the executor {how}{beside}{f' at {line}' if line else ''}"
 
     @property
     def running(self) -> int:

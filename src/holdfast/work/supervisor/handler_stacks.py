@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable
 
-from ...queue.stacks import dumped_stack
+from ...queue.stacks import crash_line, dumped_stack
 from ..messages import JobStack, ShowStack
 from ..shared_files import SharedDump
 
@@ -34,6 +34,10 @@ class HandlerStacks:
             self._dump.ask(self._pid)
             await asyncio.sleep(wait_s)
         return "" if self._dump is None else dumped_stack(self._dump.read(), thread)
+
+    def crash_line(self) -> str:
+        """Where a handler has ended the process by a signal such as SIGSEGV; "": that is not known."""
+        return "" if self._dump is None else crash_line(self._dump.read())
 
     def on_answer(self, message: JobStack) -> None:
         """Note its answer."""
