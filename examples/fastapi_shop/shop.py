@@ -51,14 +51,14 @@ DatabaseSession = Annotated[Session, Depends(open_session)]
 
 
 @app.post("/orders", status_code=201)
-def create(email: str, item: str, session: DatabaseSession) -> dict[str, int]:
-    """Save an order, and add the job of its receipt: both, or neither."""
+def create(email: str, item: str, session: DatabaseSession) -> dict[str, int | str]:
+    """Save an order, and add the job of its receipt: both, or neither. Its id is too long for JavaScript."""
     order = Order(email=email, item=item)
     session.add(order)
     session.flush()
     job = send_receipt.using(connection=session).add(order.id)
     session.commit()
-    return {"order": order.id, "job": job.id}
+    return {"order": order.id, "job": str(job.id)}
 
 
 @app.get("/orders/{order_id}")

@@ -315,6 +315,8 @@ def test_a_function_that_has_changed_is_told_where(queue: Queue, clock: MovedClo
     clock.advance(HOUR_MS)
     run_all(queue)
     assert "step 2 was sleep, is now wait_for approval: the function has changed" in job.get().reason
+    # With the line that waits, and none of Holdfast's own.
+    assert "replay.py" not in job.get().errors[-1].traceback
     way[0] = "both"
     queue.requeue(job)
     run_all(queue)

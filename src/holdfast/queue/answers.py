@@ -168,7 +168,7 @@ def trimmed(error: E) -> E:
         rest = _handlers(one.__traceback__)
         if rest is not None or isinstance(one, HoldfastError | Failed | ImportError | SyntaxError):
             one.__traceback__ = rest
-        if isinstance(one, HoldfastError):
+        if isinstance(one, HoldfastError | Failed):
             _cut_ours(rest)
     return error
 
