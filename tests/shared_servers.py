@@ -114,8 +114,11 @@ def _unless_missing(found: Any) -> Any:
     return found
 
 
+# Many small schemas of many databases: to look at all of them every two seconds costs more than most tests.
+# The long tests fill tables so fast that it is needed.
+VACUUM = {} if os.environ.get("HYPOTHESIS_PROFILE") == "proof" else {"autovacuum_naptime": "20s"}
 MAKERS: dict[str, Callable[[], Any]] = {
-    "postgres": lambda: PostgresServer(shared=True),
+    "postgres": lambda: PostgresServer(shared=True, **VACUUM),
     "redis": lambda: RedisServer(shared=True),
     # Busy test processes must not be taken for nodes that are down.
     "cluster": lambda: ClusterServers(shared=True, cluster_node_timeout="10000"),

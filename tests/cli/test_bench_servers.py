@@ -20,6 +20,7 @@ def schemas(postgres):
     return read
 
 
+@pytest.mark.proof
 def test_it_measures_on_postgres_and_leaves_nothing(postgres_url, schemas):
     before = schemas()
     code, text = holdfast_cli("bench", "add_many", "next", "drain", *SMALL, "--store", postgres_url)

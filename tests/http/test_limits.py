@@ -218,7 +218,7 @@ def test_nonsense_is_refused_clearly(client, method, path):
     assert client.get("/healthz").status == 200
 
 
-@pytest.mark.parametrize("kind_of_store", ["sqlite", pytest.param("memory", marks=pytest.mark.proof)])
+@pytest.mark.parametrize("kind_of_store", ["memory", pytest.param("sqlite", marks=pytest.mark.proof)])
 def test_numbers_and_texts_at_their_ends_are_refused_or_taken(tmp_path, serve, kind_of_store):
     """Every field of every command and query with values that nobody means."""
     values: tuple[Any, ...] = (

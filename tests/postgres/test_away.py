@@ -15,6 +15,7 @@ from holdfast.testing.stores.making import a_job, add
 from tests.outages import close_during_an_outage, first_add_waits
 from tests.queue_suite.tools import until
 from tests.servers import postgres_or_skip
+from tests.stores import here_and_in_proof
 from tests.work.conftest import Bench, lines_of
 
 
@@ -75,7 +76,7 @@ def _wait_for_a_refusal(server):
         time.sleep(0.05)
 
 
-@pytest.mark.parametrize("limited", ["server", "role", "database"])
+@pytest.mark.parametrize("limited", here_and_in_proof(["server"], ["role", "database"]))
 def test_a_first_add_waits_for_a_connection_to_be_free(heard, limited):
     """Whatever it is that has no more of them."""
     with closing(postgres_or_skip(max_connections="6", superuser_reserved_connections="0")) as server:

@@ -232,7 +232,10 @@ def test_an_add_whose_answer_is_lost_is_there_once(postgres, postgres_url, schem
         proxy.close()
 
 
-@pytest.mark.parametrize("immediately", [False, True], ids=["in order", "crash"])
+@pytest.mark.parametrize(
+    "immediately",
+    [pytest.param(False, id="in order", marks=pytest.mark.proof), pytest.param(True, id="crash")],
+)
 def test_a_restart_during_traffic_loses_nothing(server, immediately):
     """What was accepted is there, what is asked for meanwhile is done when the server is back."""
     accepted, goes_on, errors = [], threading.Event(), []

@@ -46,7 +46,7 @@ def asked(server: PostgresServer, since: int) -> list[str]:
     return [" ".join(words.split())[:80] for words in STATEMENT.findall(text)]
 
 
-@pytest.mark.long
+@pytest.mark.proof
 def test_an_idle_worker_asks_under_twenty_statements_a_minute(servers, tmp_path):
     """With one executor and with two, and a process that only waits; all of them at once, to save time."""
     with ExitStack() as stack:

@@ -41,6 +41,8 @@ SIZES = pytest.mark.parametrize(
     "size", [pytest.param(SMALL, id="small"), pytest.param(FULL, id="full", marks=pytest.mark.proof)]
 )
 LONG = pytest.mark.timeout(3_600)
+# Of the troubles two are tried in `make test`: a crash, and connections that are cut.
+PROOF = pytest.mark.proof
 
 
 def hammered(url, book, size, trouble, tell):
@@ -121,6 +123,7 @@ def test_all_connections_are_cut_again_and_again(server, tmp_path, size, tell):
     hammered(server.url(), tmp_path / "ledger", size, storm, tell)
 
 
+@PROOF
 @LONG
 @SIZES
 def test_the_server_has_no_connection_to_spare(tmp_path, size, tell):
@@ -143,6 +146,7 @@ def test_the_server_has_no_connection_to_spare(tmp_path, size, tell):
         hammered(server.url(), tmp_path / "ledger", size, hog, tell)
 
 
+@PROOF
 @LONG
 @SIZES
 def test_a_transaction_stays_open_all_the_while(server, tmp_path, size, tell):
@@ -153,6 +157,7 @@ def test_a_transaction_stays_open_all_the_while(server, tmp_path, size, tell):
         hammered(server.url(), tmp_path / "ledger", size, lambda: None, tell)
 
 
+@PROOF
 @LONG
 @SIZES
 def test_a_pooler_stands_between(server, tmp_path, size, tell):
@@ -161,7 +166,7 @@ def test_a_pooler_stands_between(server, tmp_path, size, tell):
         hammered(bouncer.url(), tmp_path / "ledger", size, lambda: None, tell)
 
 
-@pytest.mark.proof
+@PROOF
 @LONG
 @SIZES
 def test_the_server_behind_a_pooler_crashes_and_comes_back(server, tmp_path, size, tell):

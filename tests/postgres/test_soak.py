@@ -30,7 +30,7 @@ class Size(NamedTuple):
     least: float
 
 
-SMALL = Size(jobs=20_000, open_s=3, least=0.1)
+SMALL = Size(jobs=10_000, open_s=1, least=0.1)
 FULL = Size(jobs=2_000_000, open_s=600, least=0.9)
 SIZES = pytest.mark.parametrize(
     "size", [pytest.param(SMALL, id="small"), pytest.param(FULL, id="full", marks=pytest.mark.proof)]

@@ -22,16 +22,11 @@ from tests.redis_servers import cluster_or_skip, until
 from tests.store.helpers import all_ids
 from tests.stores import here_and_in_proof, opener
 
-# Files of the suite with conflicts and notifications; `make proof` runs the others too.
-ON_CLUSTER = {"races", "waiting"}
-
 
 def pytest_generate_tests(metafunc):
-    """Run what differs between stores here, and the other tests in `make proof`."""
+    """Run the suite by `make proof` alone: a cluster runs the scripts that one server runs."""
     if "open_store" in metafunc.fixturenames:
-        file = metafunc.function.__module__.rpartition(".")[2]
-        kinds = here_and_in_proof(["cluster"] if file in ON_CLUSTER else [], ["cluster"])
-        metafunc.parametrize("open_store", kinds, indirect=True)
+        metafunc.parametrize("open_store", here_and_in_proof([], ["cluster"]), indirect=True)
 
 
 @pytest.fixture

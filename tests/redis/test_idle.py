@@ -23,7 +23,7 @@ def asked(client) -> Counter[str]:
     return Counter({name: count for name, count in calls.items() if name != "info"})
 
 
-@pytest.mark.long
+@pytest.mark.proof
 def test_idle_processes_ask_under_twenty_commands_a_minute(server, tmp_path):
     """A worker with one executor, one with two, one that only waits, and a worker of two shards."""
     with ExitStack() as stack:

@@ -43,6 +43,7 @@ def test_many_large_jobs_are_added_in_several_batches(queue, text):
     assert queue.counts()["work"] == {"QUEUED": 7}
 
 
+@pytest.mark.proof
 def test_large_results_that_are_answered_together_arrive(queue):
     """As a worker sends them: in one command, whose answers are more than one message takes."""
     queue.add_many([("work", n) for n in range(8)])
@@ -55,6 +56,7 @@ def test_large_results_that_are_answered_together_arrive(queue):
     assert [(job.id, job.state) for job in replies] == [(job.id, State.FINISHED) for job in held]
 
 
+@pytest.mark.proof
 def test_large_results_that_are_awaited_together_arrive(served):
     """All at once they would be more than a client receives."""
 

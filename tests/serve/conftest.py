@@ -9,7 +9,7 @@ import pytest
 from holdfast.core.units import moment_ms
 from holdfast.testing.clock import MovedClock
 from tests.serve.clients import Served
-from tests.stores import ONE_OF_EACH, opener
+from tests.stores import ONE_OF_EACH, here_and_in_proof, opener
 
 # One o'clock, as in the documents' example of repeats.
 START_MS = moment_ms("2026-11-15T13:00:00Z", name="start")
@@ -21,7 +21,8 @@ def clock():
     return MovedClock(START_MS)
 
 
-# Files about requests and replies: what becomes of them is decided by the port and the rules.
+# Files about requests and replies: what becomes of them is decided by the port and the rules. The others run
+# on three kinds of stores, and by `make proof` on each: the suite of queues tests what differs.
 OF_THE_PORT = {"test_answering", "test_creating", "test_getting", "test_slow", "test_states"}
 
 
@@ -29,8 +30,9 @@ def pytest_generate_tests(metafunc):
     """Run each test on the stores that its file asks for."""
     if "open_store" in metafunc.fixturenames:
         file = metafunc.module.__name__.rpartition(".")[2]
-        kinds = ONE_OF_EACH[:2] if file in OF_THE_PORT else ONE_OF_EACH
-        metafunc.parametrize("open_store", kinds, indirect=True)
+        here = ONE_OF_EACH[: 2 if file in OF_THE_PORT else 3]
+        rest = () if file in OF_THE_PORT else ONE_OF_EACH
+        metafunc.parametrize("open_store", here_and_in_proof(here, rest), indirect=True)
 
 
 @pytest.fixture

@@ -104,7 +104,7 @@ def check_works(store, job_id):
 
 
 @pytest.mark.parametrize(
-    "later", [None, 1, 2, *(pytest.param(n, marks=pytest.mark.proof) for n in (3, 4, 5))]
+    "later", [None, 2, *(pytest.param(n, marks=pytest.mark.proof) for n in (1, 3, 4, 5))]
 )
 def test_an_interrupt_at_any_step_leaves_all_or_nothing(store, later):
     """Once at each of them, and a second time while the first is dealt with."""

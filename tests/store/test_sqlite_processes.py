@@ -50,7 +50,7 @@ sys.stdin.readline()
 """
 
 
-@pytest.mark.parametrize("restored", [False, True])
+@pytest.mark.parametrize("restored", [False, pytest.param(True, marks=pytest.mark.proof)])
 def test_many_processes_create_one_store_and_lose_nothing(tmp_path, restored):
     """They start at once, on no file or a restored one; whoever commits later has the later time."""
     path = tmp_path / "jobs.db"

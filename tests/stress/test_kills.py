@@ -37,7 +37,7 @@ FULL = Size(workers=3, jobs=200_000, kills=500, patience_s=5_400)
 @pytest.mark.parametrize(
     "size",
     [
-        pytest.param(SMALL, id="small", marks=pytest.mark.timeout(900)),
+        pytest.param(SMALL, id="small", marks=[pytest.mark.proof, pytest.mark.timeout(900)]),
         pytest.param(FULL, id="full", marks=[pytest.mark.proof, pytest.mark.timeout(7200)]),
     ],
 )

@@ -35,7 +35,7 @@ def task_in(number: int) -> str:
     return next(f"task{n}" for n in range(99) if ids.slot_of("", f"task{n}") % 2 == number)
 
 
-@pytest.mark.long
+@pytest.mark.proof
 @pytest.mark.timeout(300)
 def test_a_worker_goes_on_while_stores_are_away(server: PostgresServer, tmp_path: Path) -> None:
     """A file, a server, and both as one store. All share warm contexts; what was away is worked when back."""

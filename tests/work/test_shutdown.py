@@ -60,6 +60,7 @@ def test_what_was_handed_over_ahead_is_given_back_and_run_once(bench):
     assert ran == list(range(4_000))
 
 
+@pytest.mark.proof
 def test_suspects_that_wait_for_their_turn_go_back(bench):
     """An executor died with eight jobs, then one of two with four: two run, and two wait for their turn."""
     jobs = [bench.queue.add("nap", {"seconds": 600.0}) for _ in range(8)]
