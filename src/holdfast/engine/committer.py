@@ -17,6 +17,7 @@ from ..core import commands as c
 from ..core.errors import Closed, StoreError, Unsettled
 from ..store.common.clock import monotonic_s
 from ..store.common.interrupts import call_in_turn, may_be_interrupted
+from .ended import find_awaited
 from .engine import Engine
 from .group import CommitThread, Group
 from .ticket import Done, Submitter, Ticket, deliver
@@ -73,8 +74,6 @@ class Committer(Submitter):
 
     def _find_ended(self, command: c.Await) -> Any:
         """The reply if the job has ended, without another thread; else None."""
-        from .ended import find_awaited
-
         try:
             return self.engine.read(lambda txn: find_awaited(txn, [command]))[0]
         except Exception:
