@@ -38,7 +38,7 @@ def _options(queue: Queue) -> Iterable[Row]:
         "unique_for": NO_DURATIONS,
         "on_conflict": ["", "overwrite", 7],
         "domain": ["", "x" * 1_025, b"", 7, ["api"], Thing(), str],
-        "parent": [-1, 2**63, "abc", 1.5, Thing()],
+        "parent": [-1, 0, 2**63, "abc", 1.5, Thing()],
         "when_child_fails": ["", "panic", 7],
         "then": ["", 7, Thing(), "a\nb"],
         "tenant": ["x" * 256, "a\nb", 7, b"acme"],

@@ -311,6 +311,14 @@ def job_id(value: Any, what: str = "job id") -> int:
     return int(found)
 
 
+def _parent(value: Any) -> dict[str, Any]:
+    found = job_id(value, "parent")
+    if not found:
+        # The `parent_id` of a job without one, which would add children where siblings are meant.
+        raise BadInput("parent", 0, needed="the id of a job; one without a parent has no siblings")
+    return {"parent_id": found}
+
+
 def rate_per_s(value: float | str | None) -> float | None:
     """A rate: starts a second, or text such as "10/s", "100/m", "5/h"."""
     if value is None or (isinstance(value, int | float) and not isinstance(value, bool)):
@@ -427,7 +435,7 @@ _READERS: dict[str, Callable[[Any], dict[str, Any]]] = {
     "unique_for": lambda v: {"unique_for_ms": duration_ms(v, name="unique_for")},
     "on_conflict": lambda v: {"on_conflict": v},
     "domain": _domain,
-    "parent": lambda v: {"parent_id": job_id(v, "parent")},
+    "parent": _parent,
     "when_child_fails": _when_child_fails,
     "then": lambda v: _follower("then", v),
     "on_failure": lambda v: _follower("on_failure", v),
