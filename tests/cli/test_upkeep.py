@@ -89,7 +89,7 @@ def test_a_restored_backup_is_noted_and_made_fit_for_use(shell):
     assert "last used 2h ago, by a process that did not close it: if" in shell.ok("doctor").out
     said = shell.ok("restored", shell.file)
 
-    assert said.out == "claim numbers and ids go on above all that were used before\n"
+    assert (said.out, said.err) == ("claim numbers and ids go on above all that were used before\n", "")
     assert shell.ok("restored", "--json").record == {"restored": True}
     assert "last used" not in shell.ok("doctor").out
     assert shell.ok("show", job_id, "--json").record["claim"] > last
@@ -110,6 +110,7 @@ def test_a_task_that_no_live_worker_runs_is_noted(shell):
         worker = Worker(name="w", host="h", pid=1, started_at=1, serves=serves)
         queue.connection.ask(Enlist(worker=worker))
         notes = shell.ok("doctor", "--json").record["notes"]
+        assert "1 worker is alive here: stop all processes" in shell.ok("restored").err
 
     assert notes == [
         "2 jobs of task resise wait, and no worker runs that task: is the name right? See holdfast workers"

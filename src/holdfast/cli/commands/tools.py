@@ -8,7 +8,7 @@ import click
 
 from ...core.errors import BadInput, HoldfastError, Unquoted
 from ...core.units import counted
-from ..output import answer, progress, say
+from ..output import answer, note, progress, say
 from ..session import COMPLETE, Session, settings
 
 if TYPE_CHECKING:
@@ -61,12 +61,16 @@ def restored(session: Session, /, *, url: str | None) -> None:
         if not isinstance(queue.connection, StoreConnection):
             needed = "the address of the store itself, not that of a server"
             raise BadInput("store", session.store, needed=needed)
+        alive = len(queue.workers())
         after: int | None = 0
         while after is not None:
             after = queue.connection.ask(MarkRestored(after=after))
             advance(1)
     text = "claim numbers and ids go on above all that were used before"
     answer({"restored": True}, text, as_json=session.as_json)
+    if alive:
+        are = counted(alive, "worker is", "workers are")
+        note(f"{are} alive here: stop all processes, restore the backup, and run this again")
 
 
 @click.command(epilog="\b\n" + "\n".join(HOWTO.values()))
