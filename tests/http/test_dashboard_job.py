@@ -78,6 +78,19 @@ def test_the_page_of_a_job_that_waits_for_a_signal_sends_it(served, client):
     assert "The signal is sent." in client.get(f"/jobs/{job_id}?done=signal").body.decode()
 
 
+def test_steps_that_wait_say_when_they_end(served, client):
+    """In words, before and after; the process of a run that is not listed is called so."""
+    ids = {kind: add(served, kind) for kind in ("sleep", "signal")}
+    for kind in ids:
+        waits = c.Suspension(kind=kind, name="paid" if kind == "signal" else "", delay_ms=86_400_000)
+        served.connection.ask(c.Answer(hold=claim(served, kind), code=Code.SUSPEND, suspend=waits))
+
+    pages = {kind: client.get(f"/jobs/{job_id}").body.decode() for kind, job_id in ids.items()}
+
+    assert re.search(r"1 sleep .* ends in (1 d|23 h)", text_of(pages["sleep"], "Steps"))
+    assert re.search(r"1 signal paid .* times out in (1 d|23 h)", text_of(pages["signal"], "Steps"))
+
+
 def test_a_failed_job_goes_back_to_one_of_its_steps(served, client):
     """A button in each row; what comes before it is kept."""
     job_id = add(served, "order")

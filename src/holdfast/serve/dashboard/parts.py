@@ -88,6 +88,11 @@ def since(at_ms: int, now_ms: int) -> str:
     return f"{span(ms)} ago" if ms > 0 else f"in {span(-ms)}"
 
 
+def unlisted(owner: int) -> str:
+    """A process that no live worker claims by: it has ended, or is a program that claims by itself."""
+    return f"unlisted process {owner}"
+
+
 def span(ms: int) -> str:
     """A duration in one or two units."""
     if ms < 1_000:

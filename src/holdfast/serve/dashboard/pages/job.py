@@ -200,7 +200,7 @@ async def _owners(view: View, found: Job) -> dict[int, str]:
 
 
 def _owner(owners: dict[int, str], owner: int) -> Markup:
-    return user_text(owners[owner]) if owner in owners else el("span", f"process {owner}")
+    return user_text(owners[owner]) if owner in owners else el("span", parts.unlisted(owner))
 
 
 def _runs(view: View, found: Job, owners: dict[int, str]) -> Markup | None:
@@ -468,7 +468,8 @@ def _name(step: StepResult) -> Markup:
 def _result(view: View, step: StepResult, reveal: bool) -> Any:
     """The result of an entry, or what it waits for."""
     if step.kind == "sleep" or (step.until and not step.ended):
-        return join("until ", parts.moment(step.until, view.now_ms))
+        words = ("ended ", "ends ") if step.kind == "sleep" else ("timed out ", "times out ")
+        return join(words[step.until > view.now_ms], parts.moment(step.until, view.now_ms))
     if not step.result:
         return f"waits for {counted(len(step.jobs), 'job')}" if step.jobs else "waits"
     text = step.result if reveal else parts.redact_named(step.name, step.result)

@@ -121,7 +121,7 @@ def _workers(view: View, found: q.Overview) -> Markup:
         hint = join("Start one: ", el("code", "holdfast worker app:queue"))
         return parts.card("Workers", parts.empty("No worker is alive", hint))
     table = parts.table(
-        ("Worker", "Running then", "Last seen", "Since"),
+        ("Worker", "Running", "As of", "Since"),
         [
             (
                 user_text(one.name),
@@ -132,7 +132,7 @@ def _workers(view: View, found: q.Overview) -> Markup:
             for one in found.workers[:SHOWN_JOBS]
         ],
         caption="Workers that are alive",
-        right=("Running then",),
+        right=("Running",),
     )
     return parts.card("Workers", table, aside=el("a", "All", href=view.url("/workers")))
 

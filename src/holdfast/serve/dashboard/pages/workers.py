@@ -53,10 +53,10 @@ def _table(view: View, found: list[Worker]) -> Markup:
         for one in found
     ]
     return parts.table(
-        ("Worker", "Tasks", "Processes × threads", "Running then", "Done then", "Last seen", "Started", ""),
+        ("Worker", "Tasks", "Processes × threads", "Running", "Done", "As of", "Started", ""),
         listed,
         caption="Workers",
-        right=("Running then", "Done then"),
+        right=("Running", "Done"),
     )
 
 
@@ -83,7 +83,7 @@ def _running(view: View, found: q.Overview) -> Markup:
         (
             parts.job_link(view, job.id),
             parts.task_link(view, job.task, job.tenant),
-            user_text(names.get(job.owner, f"process {job.owner}")),
+            user_text(names.get(job.owner) or parts.unlisted(job.owner)),
             parts.moment(job.started_at, found.now_ms),
             parts.moment(job.lease_until, found.now_ms),
             parts.progress(job),
