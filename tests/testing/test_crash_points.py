@@ -1,5 +1,6 @@
 """`crash_points`: a handler that is right survives all of them, and one that is wrong is found out."""
 
+import asyncio
 from pathlib import Path
 
 import pytest
@@ -161,6 +162,33 @@ def test_the_commands_of_a_coroutine_are_points_too():
     assert len(done) == len(points) + 2
 
 
+@pytest.mark.parametrize("kill", [False, True], ids=["exception", "SIGKILL"])
+def test_a_queue_for_asyncio_is_crashed_at_every_point(kill):
+    """In one loop, so that what a hook has opened there lasts; the scenario and the check are awaited."""
+    queue = holdfast.connect_async("memory://")
+    added: list[int] = []
+
+    @queue.task
+    async def order(ctx: holdfast.AsyncContext) -> None:
+        await ctx.step("one", asyncio.sleep, 0)
+        await ctx.sleep("1h")
+        await queue.add("mail", unique="mail", unique_for="1d")
+
+    @queue.task(every="5s")
+    async def mail() -> None: ...
+
+    async def scenario(queue: holdfast.AsyncQueue) -> holdfast.AsyncHandle[None]:
+        return await order.add()
+
+    async def check(queue: holdfast.AsyncQueue) -> None:
+        added.append(len(await queue.jobs(task="mail", state="FINISHED")))
+
+    points = testing.crash_points(lambda: queue, scenario, check, kill=kill)
+
+    assert [point.what for point in points[::2]] == ["step", "answer suspend", "add mail", *["answer ok"] * 2]
+    assert added == [1] * (len(points) + 1)
+
+
 def test_schedules_do_not_fire_in_a_history():
     """They would go on for ever, and have nothing to do with the scenario."""
     queue = holdfast.connect("memory://")
@@ -179,4 +207,4 @@ def test_a_scenario_that_runs_nothing_is_refused():
     with pytest.raises(BadInput, match="scenario"):
         testing.crash_points(lambda: queue, lambda queue: None)
     with pytest.raises(BadInput, match="make"):
-        testing.crash_points(lambda: None, lambda queue: None)  # type: ignore[arg-type, return-value]
+        testing.crash_points(lambda: None, lambda queue: None)  # type: ignore[type-var]

@@ -9,6 +9,8 @@ end FINISHED; `check` tests what else must be true. A crash is an exception that
 which no command is sent; or, with `kill=True`, a separate process that is killed with SIGKILL.
 """
 
+import asyncio
+import inspect
 import os
 import signal
 import sys
@@ -16,18 +18,22 @@ import tempfile
 import traceback
 import warnings
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
-from typing import Any, Literal, NamedTuple
+from contextlib import closing, contextmanager
+from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
 from ..core import commands as c
 from ..core.errors import BadInput
 from ..core.job import Job, State
 from ..core.queries import Query
+from ..queue import asks
+from ..queue.aio import AsyncQueue
 from ..queue.queue import Queue
-from ..queue.task import Handle
+from ..queue.task import BaseHandle
 from .clock import Clock
-from .due import run_due
-from .places import placed
+from .due import run_due, run_due_async
+from .places import ask_now, placed
+
+Q = TypeVar("Q", Queue, AsyncQueue)
 
 # How long a history may take, by the clock of the test.
 WITHIN = "1d"
@@ -51,9 +57,9 @@ class CrashPoint(NamedTuple):
 
 
 def crash_points(
-    make: Callable[[], Queue],
-    scenario: Callable[[Queue], Any],
-    check: Callable[[Queue], object] | None = None,
+    make: Callable[[], Q],
+    scenario: Callable[[Q], Any],
+    check: Callable[[Q], object] | None = None,
     *,
     kill: bool = False,
 ) -> list[CrashPoint]:
@@ -62,35 +68,80 @@ def crash_points(
     `make` returns the queue with your tasks, a new one or always the same: it gets a new store each time.
     `scenario` resets external state and adds jobs; it may return their handles, otherwise all jobs must end
     FINISHED. `check` is called at the end of each history: the external effects of your handlers must be
-    right, although some of them happened twice. Schedules are paused.
+    right, although some of them happened twice. Schedules are paused. For a queue of `connect_async` both may
+    be coroutine functions, and no event loop may run here.
     """
-    with _history(make()) as (queue, clock):
-        points = _points(queue, scenario, check)
-    for point in points:
-        with _history(make(), in_file=kill) as (queue, clock):
-            try:
-                jobs = _killed(queue, scenario, point) if kill else _crashed(queue, scenario, point)
-                clock.advance(queue.lease)
-                run_due(queue, advance=WITHIN)
-                _must_be_finished(queue, jobs)
-                if check is not None:
-                    check(queue)
-            except Exception as error:
-                error.add_note(f"the handler had been killed {point}")
-                raise
+    # Its loop is made when something is awaited first.
+    with closing(asyncio.Runner()) as runner:
+        story = _Story(scenario, check, runner)
+        with _history(make()) as (queue, clock):
+            points = _points(queue, story)
+        for point in points:
+            with _history(make(), in_file=kill) as (queue, clock):
+                try:
+                    jobs = _killed(queue, story, point) if kill else _crashed(queue, story, point)
+                    clock.advance(queue.lease)
+                    story.run_due(queue)
+                    _must_be_finished(queue, jobs)
+                    story.check(queue)
+                except Exception as error:
+                    error.add_note(f"the handler had been killed {point}")
+                    raise
     return points
 
 
-def _points(
-    queue: Queue, scenario: Callable[[Queue], Any], check: Callable[[Queue], object] | None
-) -> list[CrashPoint]:
+class _Story(Generic[Q]):
+    """A scenario and its check, and the event loop for a queue of `connect_async`."""
+
+    def __init__(
+        self, scenario: Callable[[Q], Any], check: Callable[[Q], object] | None, runner: asyncio.Runner
+    ) -> None:
+        self._scenario: Callable[[Q], Any] = scenario
+        self._check: Callable[[Q], object] | None = check
+        self._runner = runner
+
+    def begin(self, queue: Q) -> list[int]:
+        """Run the scenario; returns the jobs that it returned; none: all jobs."""
+        # Before the commands of handlers are watched.
+        sync: Callable[[], Any] = queue.sync
+        self._wait(sync())
+        # What they add has nothing to do with the scenario, and would have no end.
+        for schedule in ask_now(queue, asks.schedules(queue.tenant)):
+            ask_now(queue, asks.pause_schedule(schedule.name, tenant=queue.tenant, on=True))
+        returned = self._wait(self._scenario(queue))
+        if isinstance(returned, BaseHandle):
+            return [returned.id]
+        if isinstance(returned, Iterable) and not isinstance(returned, str | bytes):
+            return [one.id for one in returned if isinstance(one, BaseHandle)]
+        return []
+
+    def run_due(self, queue: Q) -> None:
+        """Run all jobs that become due within a history."""
+        if isinstance(queue, AsyncQueue):
+            self._wait(run_due_async(queue, advance=WITHIN))
+        else:
+            run_due(queue, advance=WITHIN)
+
+    def check(self, queue: Q) -> None:
+        """Test what must be true at the end of a history."""
+        if self._check is not None:
+            self._wait(self._check(queue))
+
+    def in_child(self) -> "_Story[Q]":
+        """The same in another process, which cannot use this loop."""
+        return _Story(self._scenario, self._check, asyncio.Runner())
+
+    def _wait(self, value: Any) -> Any:
+        return self._runner.run(value) if inspect.iscoroutine(value) else value
+
+
+def _points(queue: Q, story: _Story[Q]) -> list[CrashPoint]:
     """All points of a history without a crash."""
-    jobs = _begin(queue, scenario)
+    jobs = story.begin(queue)
     with _watched(queue) as said:
-        run_due(queue, advance=WITHIN)
+        story.run_due(queue)
     _must_be_finished(queue, jobs)
-    if check is not None:
-        check(queue)
+    story.check(queue)
     if not said:
         raise BadInput(
             "scenario", "nothing that is run", needed="one that adds a job of a task of this queue"
@@ -100,12 +151,11 @@ def _points(
 
 
 @contextmanager
-def _history(queue: Queue, *, in_file: bool = False) -> Iterator[tuple[Queue, Clock]]:
+def _history(queue: Q, *, in_file: bool = False) -> Iterator[tuple[Q, Clock]]:
     """A queue on a new store, in memory or in a file, with a clock that tests move."""
-    if not isinstance(queue, Queue):
-        raise BadInput(
-            "make", type(queue).__name__, needed="a function that returns a queue of holdfast.connect"
-        )
+    if not isinstance(queue, Queue | AsyncQueue):
+        found, needed = type(queue).__name__, "a queue of holdfast.connect or connect_async"
+        raise BadInput("what make returns", found, needed=needed)
     clock = Clock()
     with tempfile.TemporaryDirectory(prefix="holdfast-crash-") as folder:
         url = f"{folder}/jobs.db" if in_file else "memory://"
@@ -113,22 +163,22 @@ def _history(queue: Queue, *, in_file: bool = False) -> Iterator[tuple[Queue, Cl
             yield queue, clock
 
 
-def _crashed(queue: Queue, scenario: Callable[[Queue], Any], point: CrashPoint) -> list[int]:
+def _crashed(queue: Q, story: _Story[Q], point: CrashPoint) -> list[int]:
     """Run the scenario up to a crash point, in this process."""
 
     def crash() -> None:
         raise Crash(str(point))
 
-    jobs = _begin(queue, scenario)
+    jobs = story.begin(queue)
     try:
         with _watched(queue, at=point, crash=crash):
-            run_due(queue, advance=WITHIN)
+            story.run_due(queue)
     except Crash:
         pass
     return jobs
 
 
-def _killed(queue: Queue, scenario: Callable[[Queue], Any], point: CrashPoint) -> list[int]:
+def _killed(queue: Q, story: _Story[Q], point: CrashPoint) -> list[int]:
     """The same in a child process, killed at the point; this process has not opened the store yet."""
     ours, theirs = os.pipe()
     with warnings.catch_warnings():
@@ -136,7 +186,7 @@ def _killed(queue: Queue, scenario: Callable[[Queue], Any], point: CrashPoint) -
         warnings.simplefilter("ignore", DeprecationWarning)
         child = os.fork()
     if not child:
-        _play(queue, scenario, point, theirs)
+        _play(queue, story.in_child(), point, theirs)
     os.close(theirs)
     with os.fdopen(ours) as told:
         jobs = [int(job_id) for job_id in told]
@@ -146,14 +196,14 @@ def _killed(queue: Queue, scenario: Callable[[Queue], Any], point: CrashPoint) -
     return jobs
 
 
-def _play(queue: Queue, scenario: Callable[[Queue], Any], point: CrashPoint, told: int) -> None:
+def _play(queue: Q, story: _Story[Q], point: CrashPoint, told: int) -> None:
     """Run the child process, which writes the ids of its jobs to a descriptor; it always exits here."""
     try:
-        jobs = _begin(queue, scenario)
+        jobs = story.begin(queue)
         with os.fdopen(told, "w") as parent:
             parent.writelines(f"{job_id}\n" for job_id in jobs)
         with _watched(queue, at=point, crash=lambda: os.kill(os.getpid(), signal.SIGKILL)):
-            run_due(queue, advance=WITHIN)
+            story.run_due(queue)
         os._exit(0)
     except BaseException:
         traceback.print_exc()
@@ -163,7 +213,7 @@ def _play(queue: Queue, scenario: Callable[[Queue], Any], point: CrashPoint, tol
 
 @contextmanager
 def _watched(
-    queue: Queue, *, at: CrashPoint | None = None, crash: Callable[[], None] | None = None
+    queue: Queue | AsyncQueue, *, at: CrashPoint | None = None, crash: Callable[[], None] | None = None
 ) -> Iterator[list[str]]:
     """Record the commands of handlers, and crash at a point; after that no command is sent."""
     connection = queue.connection
@@ -208,32 +258,17 @@ def _described(command: c.Command | Query) -> str:
     return f"{name} {command.code}" if isinstance(command, c.Answer) else name
 
 
-def _begin(queue: Queue, scenario: Callable[[Queue], Any]) -> list[int]:
-    """Run a scenario; returns the jobs that it returned; none: all jobs."""
-    # Before the commands of handlers are watched.
-    queue.sync()
-    # What they add has nothing to do with the scenario, and would have no end.
-    for schedule in queue.schedules():
-        queue.pause_schedule(schedule.name)
-    returned = scenario(queue)
-    if isinstance(returned, Handle):
-        return [returned.id]
-    if isinstance(returned, Iterable) and not isinstance(returned, str | bytes):
-        return [one.id for one in returned if isinstance(one, Handle)]
-    return []
-
-
-def _must_be_finished(queue: Queue, jobs: list[int]) -> None:
-    records = [queue.get(job) for job in jobs] or _live(queue)
-    for job in records:
+def _must_be_finished(queue: Queue | AsyncQueue, jobs: list[int]) -> None:
+    for job in [ask_now(queue, asks.get(job)) for job in jobs] or _live(queue):
         if job.state != State.FINISHED:
             raise AssertionError(
                 f"job {job.id} of {job.task} is {job.state}, and must be FINISHED: {_why(job)}"
             )
 
 
-def _live(queue: Queue) -> list[Job]:
-    return queue.jobs(limit=1000)
+def _live(queue: Queue | AsyncQueue) -> list[Job]:
+    (asked,) = asks.jobs(queue.tenant, after=None, limit=1000, archived=None)
+    return ask_now(queue, asked)
 
 
 def _why(job: Job) -> str:
