@@ -124,6 +124,7 @@ def test_limits_pauses_and_schedules_hold_in_asyncio(tell: Tell, clock: MovedClo
         assert list(await queue.limits()) == [b"api"]
         assert len(await queue.claim(limit=2, renew=False)) == 1
         await queue.pause("mail")
+        assert await queue.pauses() == [("", "mail", None)]
         await queue.add("mail")
         assert await queue.next(["mail"]) is None
         await queue.resume("mail")

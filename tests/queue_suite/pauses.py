@@ -20,7 +20,11 @@ def test_a_paused_task_is_passed_by(queue: Queue) -> None:
     assert take(queue).id == other.id
     assert nothing(queue)
     assert states(queue, jobs) == [State.QUEUED] * 3
+    queue.pause(domain="api")
+    assert {*queue.pauses()} == {("", "mail", None), ("", None, b"api")}
+    queue.resume(domain="api")
     queue.resume("mail")
+    assert queue.pauses() == []
     assert [job.id for job in take_all(queue)] == [job.id for job in jobs]
 
 

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from ..core.schedule import Schedule
     from ..core.token import Token
     from ..core.worker import Worker
-    from ..queue.queue import Queue
 
 # An older rate of a consumer is not shown.
 RATE_MS = 30_000
@@ -217,14 +216,6 @@ def token_record(token: "Token") -> dict[str, Any]:
         "expires_at": moment(token.expires_at),
         "created_at": moment(token.created_at),
     }
-
-
-def paused(queue: "Queue") -> "list[Paused]":
-    """The pauses of this tenant."""
-    from ..core.queries import ListPauses
-
-    found: list[Paused] = queue.connection.ask(ListPauses(tenant=queue.tenant))
-    return found
 
 
 def pause_text(pause: "Paused") -> str:

@@ -22,7 +22,6 @@ from .records import (
     limit_record,
     moment,
     pause_text,
-    paused,
     schedule_record,
     token_record,
     worker_record,
@@ -100,7 +99,7 @@ def _counts(queue: "Queue") -> Printout:
     tasks = queue.counts()
     is_waiting = any(row.get("QUEUED") for row in tasks.values())
     oldest = queue.jobs(state="QUEUED", limit=1) if is_waiting else []
-    stopped = [pause_text(one) for one in paused(queue)]
+    stopped = [pause_text(one) for one in queue.pauses()]
     totals: Counter[str] = Counter()
     for row in tasks.values():
         totals.update(row)
@@ -300,13 +299,13 @@ def _resume(queue: "Queue", *, task: str | None, domain: bytes | None) -> Printo
     """
     _check_one(task, domain)
     ended = (queue.tenant,) if queue.tenant else ("", None)
-    before = paused(queue)
+    before = queue.pauses()
     found = [one for one in before if one[0] in ended and one[1:] == (task, domain)]
     if not found:
         asked, others = (queue.tenant, task, domain), ", ".join(map(pause_text, before))
         raise NotFound("pause of", pause_text(asked) + (f"; paused is: {others}" if others else ""))
     queue.resume(task, domain=domain)
-    if left := [pause_text(one) for one in found if one in paused(queue)]:
+    if left := [pause_text(one) for one in found if one in queue.pauses()]:
         # A server takes what a token of one tenant asks for as asked for that tenant.
         raise Forbidden(f"{left[0]} stays paused: this token is for one tenant")
     text = ", ".join(pause_text(one) for one in found)

@@ -425,6 +425,10 @@ class AsyncQueue(BaseQueue):
         """Resume what `pause` has paused."""
         await self._ask(asks.pause(task, domain, tenant=self.tenant, on=False))
 
+    async def pauses(self) -> list[q.Paused]:
+        """What is paused: tenant, task and domain of each pause, None where it is for all of them."""
+        return await self._ask(asks.pauses(self.tenant))
+
     async def schedule(
         self,
         name: str,

@@ -213,6 +213,11 @@ def pause(task: Any, domain: Key | None, *, tenant: str, on: bool) -> QueueReque
     return QueueRequest(command, same)
 
 
+def pauses(tenant: str) -> QueueRequest[list[q.Paused]]:
+    """What is paused."""
+    return QueueRequest(q.ListPauses(tenant=tenant), list)
+
+
 def every_ms(every: Duration) -> int:
     """The interval of a schedule in ms; raises on 0, which means none."""
     found = duration_ms(every, name="every")

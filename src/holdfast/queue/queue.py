@@ -455,6 +455,10 @@ class Queue(BaseQueue):
         """Resume what `pause` has paused."""
         self._ask(asks.pause(task, domain, tenant=self.tenant, on=False))
 
+    def pauses(self) -> list[q.Paused]:
+        """What is paused: tenant, task and domain of each pause, None where it is for all of them."""
+        return self._ask(asks.pauses(self.tenant))
+
     def schedule(
         self,
         name: str,

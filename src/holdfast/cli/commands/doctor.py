@@ -21,7 +21,7 @@ from ...core.units import counted
 from ..exits import Exit
 from ..jobs import Selection, find
 from ..output import emit, progress, say, span
-from ..records import pause_text, paused
+from ..records import pause_text
 from ..session import Session, now_ms, settings
 
 if TYPE_CHECKING:
@@ -150,7 +150,7 @@ def _notes(queue: "Queue", *, full: bool) -> list[str]:
     stuck = sum(1 for _ in find(queue, Selection(stuck=True), now=now_ms(queue)))
     if stuck:
         notes.append(f"{counted(stuck, 'job')} past the lease, or without one: holdfast jobs --stuck")
-    notes += [f"paused: {pause_text(one)}; holdfast resume undoes it" for one in paused(queue)]
+    notes += [f"paused: {pause_text(one)}; holdfast resume undoes it" for one in queue.pauses()]
     return [*notes, *_unclosed(queue), *_unknown_tasks(queue)]
 
 
