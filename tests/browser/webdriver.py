@@ -23,6 +23,8 @@ ARGUMENTS = (
     "--disable-component-update",
     "--disable-sync",
     "--force-color-profile=srgb",
+    # Each frame of an animation is drawn by the processor.
+    "--force-prefers-reduced-motion",
 )
 KEYS = {"Tab": "\ue004", "Enter": "\ue007", "Space": " ", "Escape": "\ue00c"}
 

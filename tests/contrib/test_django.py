@@ -17,6 +17,7 @@ from django.db.transaction import TransactionManagementError
 from holdfast.contrib.django.project import make_queue
 from tests.projects import django_connection, run_in
 from tests.queue_suite.tools import take
+from tests.stores import here_and_in_proof
 
 ROOT = Path(__file__).parents[2]
 SHOP = ROOT / "examples" / "django_shop"
@@ -277,7 +278,7 @@ def test_a_project_runs_its_jobs(tmp_path, postgres, postgres_url):
     assert "Thank you for ordering tea." in receipt.read_text()
 
 
-@pytest.mark.parametrize("database", ["sqlite", "postgres"])
+@pytest.mark.parametrize("database", here_and_in_proof(["sqlite"], ["postgres"]))
 def test_djangos_tests_have_the_queue_in_their_database(tmp_path, request, database):
     """Those of the example, harder ones (`inside_tests`), and those of the backend (`chores`)."""
     server = {}

@@ -46,18 +46,19 @@ import holdfast.cli.app  # imported once, for all commands
 
 # What commands import sooner or later.
 PRELOADED = [
-    "holdfast.store.sqlite.store",
-    "holdfast.engine.engine",
-    "holdfast.queue.queue",
-    "holdfast.work.worker",
+    *(
+        "holdfast.cli.verb_commands",
+        "holdfast.queue.queue",
+        "holdfast.store.sqlite.store",
+        "holdfast.testing",
+    ),
+    *("holdfast.engine.engine", "holdfast.engine.queries", "holdfast.engine.store_connection"),
+    *(f"holdfast.engine.commands.{name}" for name in ("chores", "governing", "handlers", "indexing")),
+    *(f"holdfast.engine.commands.{name}" for name in ("schedules", "tokens", "workers")),
+    *("holdfast.work.worker", "holdfast.serve.dashboard.app"),
+    *("django.core.management", "django.db.migrations", "django.contrib.auth", "django.test"),
+    *("django.views.i18n", "django.db.backends.sqlite3.base"),
 ]
-PRELOADED += [
-    "holdfast.testing",
-    "holdfast.serve.dashboard.app",
-    "django.core.management",
-    "django.db.migrations",
-]
-PRELOADED += ["django.contrib.auth", "django.test", "django.views.i18n", "django.db.backends.sqlite3.base"]
 
 FENCE = re.compile(r" *(?P<ticks>`{3,})(?P<language>\w*)")
 NOT_RUN = re.compile(r" *<!-- not run: .*\S.* -->$")
@@ -69,7 +70,7 @@ BACKGROUND = re.compile(r" *<!-- background -->$")
 SKIPPED = ("make", "git clone", "cd", "pip install")
 
 # Commands that are run by a process which has imported what they need.
-FORKED = re.compile(r"holdfast |python \w+\.py ")
+FORKED = re.compile(r"holdfast |python \w+\.py( |$)")
 
 # What only a shell understands.
 SHELL = re.compile(r"[|&;<>$`*?()~#\\\n]")

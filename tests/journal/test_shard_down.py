@@ -23,7 +23,10 @@ from .test_kills import lines_of, nursery
 # The file is shard 0, the server shard 1.
 DOWN = 1
 BACKLOG = "backlog-1-of-2"
-KILLS = [pytest.param(6, id="small"), pytest.param(300, id="full", marks=pytest.mark.proof)]
+KILLS = [
+    pytest.param(6, id="small", marks=pytest.mark.proof),
+    pytest.param(300, id="full", marks=pytest.mark.proof),
+]
 
 
 @pytest.fixture

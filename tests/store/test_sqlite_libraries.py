@@ -108,7 +108,11 @@ except StoreError as error:
 
 
 @pytest.mark.parametrize(
-    ("how", "what"), [("open", "has the file open"), ("closed", "has dropped the locks")]
+    ("how", "what"),
+    [
+        ("open", "has the file open"),
+        pytest.param("closed", "has dropped the locks", marks=pytest.mark.proof),
+    ],
 )
 @pytest.mark.parametrize(
     "neighbour",

@@ -112,7 +112,7 @@ def test_a_worker_whose_jobs_fail_says_why_without_any_option(project):
 @pytest.mark.parametrize(
     ("words", "levels", "events"),
     [
-        (["-q"], {"ERROR"}, ["failed"]),
+        pytest.param(["-q"], {"ERROR"}, ["failed"], marks=pytest.mark.proof),
         pytest.param([], {"INFO", "WARNING", "ERROR"}, ["failed"], marks=pytest.mark.proof),
         pytest.param(["-v"], {"INFO", "WARNING", "ERROR"}, ["failed", "finished"], marks=pytest.mark.proof),
         (["-vv"], {"DEBUG", "INFO", "WARNING", "ERROR"}, ["failed", "finished", "started", "started"]),
@@ -162,6 +162,7 @@ def test_logging_that_the_application_sets_up_is_left_as_it_is(project):
     assert "ZeroDivisionError" in mine
 
 
+@pytest.mark.proof
 def test_a_logging_configuration_that_disables_all_loggers_does_not_hide_failures(project):
     """As `dictConfig` does, unless told otherwise, to those that exist."""
     setting = '{"version": 1, "loggers": {"app": {"level": "ERROR"}}}'
@@ -337,6 +338,7 @@ def test_what_is_no_queue_with_tasks_ends_the_worker_with_one_line(project):
     assert "-q or -v" in why
 
 
+@pytest.mark.proof
 def test_store_and_tenant_may_stand_before_the_command(project):
     """As with every other command."""
     with holdfast.connect(str(project.folder / "other.db"), tenant="acme") as queue:

@@ -20,33 +20,19 @@ def is_gone(pid: int) -> bool:
 
 
 def test_functions_and_coroutines_are_run_and_their_results_kept(bench):
-    """Two executors, a few threads each."""
+    """Two executors, a few threads each; what a handler adds is committed by the supervisor, and run too."""
     doubles = bench.queue.add_many([("double", {"n": n}) for n in range(200)])
-    later = bench.queue.add("later", {"n": 1})
+    later, parent = bench.queue.add("later", {"n": 1}), bench.queue.add("family")
+    broken = bench.queue.add("broken", attempts=1)
 
     bench.work("--processes", "2", "--threads", "3")
 
     assert [job.result() for job in doubles] == [2 * n for n in range(200)]
     assert later.result() == 2
-
-
-def test_what_a_handler_adds_is_added_and_run(bench):
-    """Through the supervisor, which commits it."""
-    parent = bench.queue.add("family")
-
-    bench.work()
-
     assert bench.queue.result(parent.result()) == 42
-
-
-def test_an_exception_is_kept_with_its_traceback(bench):
-    job = bench.queue.add("broken", attempts=1)
-
-    bench.work()
-
     with pytest.raises(holdfast.JobFailed, match="no good"):
-        job.result()
-    assert "tests/work/app.py" in job.get().outcome.traceback
+        broken.result()
+    assert "tests/work/app.py" in broken.get().outcome.traceback
 
 
 def test_a_handler_that_holds_the_interpreter_lock_keeps_its_lease_and_finishes_once(bench):
