@@ -74,6 +74,18 @@ def test_why_tells_of_a_running_job_that_no_live_worker_knows_its_task(queue: Qu
     assert "No live worker" not in job.why()
 
 
+def test_why_tells_of_a_running_job_that_its_worker_has_died(queue: Queue) -> None:
+    """Until its lease ends; not while another worker that claims by the same process lives."""
+    job = queue.add("work")
+    queue.next(["work"], renew=False)
+    _worker(queue, "gone", "work", until_ms=1)
+    assert ". Its worker gone is no longer alive: it runs again when that lease ends." in job.why()
+
+    _worker(queue, "b", "work")
+
+    assert "gone" not in job.why()
+
+
 def test_a_paused_task_is_told_before_the_workers(queue: Queue) -> None:
     """What an operator did is the nearer reason."""
     job = queue.add("work")

@@ -34,6 +34,8 @@ class Facts(Record, frozen=True, kw_only=True):
     is_undone: bool = False
     # The workers that may have it, by the process that has claimed it.
     holders: tuple[str, ...] = ()
+    # Those that had it, if they are no longer alive.
+    dead: tuple[str, ...] = ()
     # Those that have all slots, by the name of the worker, if no worker has another.
     occupied: tuple[tuple[str, Blocker], ...] = ()
 
@@ -178,13 +180,18 @@ def _running(job: Job, facts: Facts) -> str:
         return f"{since}, without a lease.{asked}"
     if job.lease_until <= facts.now_ms:
         return f"{since}, but its lease ended at {iso(job.lease_until)}.{asked}"
+    return f"{since}, leased until {iso(job.lease_until)}.{_left_alone(job, facts)}{asked}"
+
+
+def _left_alone(job: Job, facts: Facts) -> str:
+    """What happens if the owner of a running job has died, or may have; "": it lives."""
+    if facts.dead:
+        ends = "fails" if 0 < job.max_losses <= job.losses + 1 else "runs again"
+        return f" Its worker {' or '.join(facts.dead)} is no longer alive: it {ends} when that lease ends."
+    if facts.workers:
+        return ""
     # The owner may also be `holdfast.work` or a loop of `next`, which are not registered as workers.
-    alone = (
-        ""
-        if facts.workers
-        else f" No live worker knows its task: if its owner has died, it is queued then. {UNLISTED}"
-    )
-    return f"{since}, leased until {iso(job.lease_until)}.{alone}{asked}"
+    return f" No live worker knows its task: if its owner has died, it is queued then. {UNLISTED}"
 
 
 def _paused(job: Job, facts: Facts) -> str:

@@ -31,7 +31,7 @@ from .batch.task_defaults import read_published
 from .commands import handlers, indexing, tokens
 from .commands.governing import get_retention
 from .commands.schedules import fires_at, read_kept
-from .commands.workers import alive, list_workers, summarize_workers
+from .commands.workers import alive, dead_of, list_workers, summarize_workers
 from .ended import load_ended
 from .history import get_history
 from .records import check_page, read_limit, read_limit_name, read_patterns, read_pause, scan_of
@@ -102,6 +102,7 @@ def _explain(txn: ReadTxn, query: q.Explain) -> str:
     workers, name = alive(txn), name_of(job.tenant, job.task)
     is_handled = name in txn.rows(HANDLED, [name])
     knowing = [one for one in workers if runs_task(one, job.tenant, job.task, is_handled=is_handled)]
+    dead = dead_of(txn, job.owner) if job.place is Place.RUNNING else []
     facts = Facts(
         now_ms=txn.now_ms,
         parent=txn.load([job.parent_id]).get(job.parent_id) if job.parent_id else None,
@@ -114,6 +115,7 @@ def _explain(txn: ReadTxn, query: q.Explain) -> str:
         ready_before=max(ready - 1, 0) if job.place == Place.READY else 0,
         is_undone=job.ended == State.FAILED and _is_undone(txn, job),
         holders=tuple(sorted(one.name for one in knowing if one.owner and one.owner == job.owner)),
+        dead=tuple(one.name for one in dead if runs_task(one, job.tenant, job.task, is_handled=is_handled)),
         blockers=tuple(one for worker in knowing for one in worker.blocked if one.part != "slots"),
         occupied=_occupied(job, knowing),
     )

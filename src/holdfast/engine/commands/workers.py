@@ -124,6 +124,12 @@ def alive(txn: ReadTxn) -> list[Worker]:
     return sorted(find_alive(txn, [_decode(raw) for raw in txn.rows(WORKER).values()]), key=_age)
 
 
+def dead_of(txn: ReadTxn, owner: int) -> list[Worker]:
+    """The registered workers that claim by a sysid, if all of them have died."""
+    known = [one for one in map(_decode, txn.rows(WORKER).values()) if one.owner == owner]
+    return [] if find_alive(txn, known) else known
+
+
 def find_alive(txn: ReadTxn, workers: Collection[W]) -> list[W]:
     """Those workers that are considered alive."""
     present = txn.present([one.name for one in workers if not one.until_ms])
