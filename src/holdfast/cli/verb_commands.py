@@ -261,7 +261,7 @@ LIMITS = Listing(
     helps={"domain": "Only the limit of this domain.", "holding": "Only domains whose jobs are held."},
 )
 def _limits(queue: "Queue", *, domain: bytes | None, holding: bool) -> "list[LimitLoad]":
-    """List limits, and how many jobs run under them or are HELD by them.
+    """List limits, and how many jobs run or are HELD under them.
 
     Of a pattern these are the sums of its domains; --holding lists such domains one by one. `holdfast counts`
     shows what is paused.
