@@ -7,6 +7,9 @@ import sys
 import pytest
 
 import holdfast
+from holdfast.core.commands import SetLimit
+from holdfast.core.limits import Limit
+from holdfast.queue.publishing import Publisher
 
 APP = """
 import holdfast
@@ -51,3 +54,18 @@ def test_a_queue_that_cannot_be_had_is_told(tmp_path, words, reason):
 
     assert reason in done.stderr
     assert not (tmp_path / "jobs.db").exists()
+
+
+def test_a_declared_limit_replaces_that_of_an_operator_and_a_log_line_says_so(caplog):
+    """Once: what is in force already is not told."""
+    caplog.set_level("INFO", "holdfast.worker")
+    declared = {"api": SetLimit(domain=b"api", limit=Limit(rate=12.0))}
+    with holdfast.connect("memory://") as queue:
+        Publisher().publish(queue.connection, {}, declared)
+        queue.limit("api", rate="1/h", concurrency=2)
+
+        for _ in range(2):
+            Publisher().publish(queue.connection, {}, declared)
+
+        assert queue.limits() == {b"api": Limit(rate=12.0)}
+    assert caplog.messages == ["the limit of api is 12/s, as declared; it was 1/h, 2 at once"]

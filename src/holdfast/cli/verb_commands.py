@@ -212,7 +212,7 @@ def _limit(
     """Limit how fast the jobs of a domain start, or how many run.
 
     DOMAIN may be a pattern, 'cdn-*'. The limit applies from the next claim on, and replaces the old limit
-    of the domain completely.
+    of the domain completely. If your code declares a limit of it, that one is back when a worker starts.
     """
     from ..core.limits import limit_text
 

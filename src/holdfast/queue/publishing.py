@@ -1,10 +1,12 @@
 """Publishes in the store what a program has declared: the defaults of its tasks, schedules and limits.
 
 Every process that claims does so, before its first claim and when it has declared more (docs/decisions/0014).
+A limit that an operator has changed is set back by this, and a line in the log says so.
 Defaults that the store has already are only read. An unavailable store or shard does not delay the claim: it
 is retried later.
 """
 
+import logging
 from collections.abc import Generator, Mapping
 from math import inf
 from typing import Any
@@ -13,9 +15,11 @@ from ..core import commands as c
 from ..core import queries as q
 from ..core.defaults import NO_DEFAULTS, Defaults, TaskKey
 from ..core.errors import Unavailable
+from ..core.limits import limit_text
 from ..engine.connection import Connection
 from ..store.common.clock import monotonic_s
 
+log = logging.getLogger("holdfast.worker")
 # How long after a store or shard was unavailable everything is published again.
 RETRY_S = 5.0
 Tasks = Mapping[TaskKey, Defaults]
@@ -30,6 +34,15 @@ def declared_name(command: c.SetSchedule | c.SetLimit) -> tuple[str, str, str | 
     if isinstance(command, c.SetLimit):
         return "limit", command.tenant, command.domain
     return "schedule", command.schedule.tenant, command.schedule.name
+
+
+def _log_change(command: c.SetLimit, found: list[q.LimitLoad]) -> None:
+    """Log that a limit becomes another than that which is in force."""
+    old = found[0].limit if found else None
+    if old is not None and old != command.limit:
+        new = "none" if command.limit is None else limit_text(command.limit)
+        domain = command.domain.decode(errors="replace")
+        log.info("the limit of %s is %s, as declared; it was %s", domain, new, limit_text(old))
 
 
 class Publisher:
@@ -81,8 +94,12 @@ class Publisher:
             if changed:
                 yield c.Publish(tasks=tuple(changed))
         for name, command in declared.items():
-            if written.get(name) != command:
-                yield command
+            if written.get(name) == command:
+                continue
+            # Not while a shard is unavailable, which would keep the limits of the others from being written.
+            if isinstance(command, c.SetLimit) and self._retry_s == inf:
+                _log_change(command, (yield q.ListLimits(tenant=command.tenant, domain=command.domain)))
+            yield command
 
     def _note(self, tasks: Tasks, declared: Declared, *, to_all_shards: bool) -> None:
         self._published = dict(tasks), dict(declared)
