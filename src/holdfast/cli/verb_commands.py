@@ -249,7 +249,10 @@ LIMITS = Listing(
     "no limits",
     ("DOMAIN", "RATE", "BURST", "CONCURRENCY", "RUNNING", "HELD"),
     _limit_row,
-    lambda one, _now: limit_record(one.domain, one.limit) | {"running": one.running, "held": one.held},
+    lambda one, _now: (
+        limit_record(one.domain, one.limit)
+        | {"running": one.running, "held": one.held, "is_partial": one.is_partial}
+    ),
     right=("RATE", "BURST", "CONCURRENCY", "RUNNING", "HELD"),
     key=lambda one: one.domain,
 )
