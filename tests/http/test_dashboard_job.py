@@ -2,6 +2,7 @@
 
 import re
 from html import unescape
+from typing import Literal
 
 import pytest
 
@@ -80,8 +81,9 @@ def test_the_page_of_a_job_that_waits_for_a_signal_sends_it(served, client):
 
 def test_steps_that_wait_say_when_they_end(served, client):
     """In words, before and after; the process of a run that is not listed is called so."""
-    ids = {kind: add(served, kind) for kind in ("sleep", "signal")}
-    for kind in ids:
+    kinds: tuple[Literal["sleep", "signal"], ...] = ("sleep", "signal")
+    ids = {kind: add(served, kind) for kind in kinds}
+    for kind in kinds:
         waits = c.Suspension(kind=kind, name="paid" if kind == "signal" else "", delay_ms=86_400_000)
         served.connection.ask(c.Answer(hold=claim(served, kind), code=Code.SUSPEND, suspend=waits))
 
