@@ -93,6 +93,8 @@ def pytest_collection_finish() -> None:
     gc.collect()
     gc.freeze()
     gc.enable()
+    # Of what a test makes nearly all goes when it ends: seven times fewer looks save a thirtieth of the time.
+    gc.set_threshold(5_000, 10, 10)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

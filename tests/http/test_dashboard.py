@@ -86,7 +86,12 @@ def test_every_page_shows_and_keeps_the_browser_to_its_own_files(busy, page):
 
 
 @pytest.mark.parametrize(
-    "data", [NASTY, {"html": NASTY, NASTY: [NASTY]}, NASTY * 15_000], ids=("text", "object", "megabyte")
+    "data",
+    [
+        pytest.param(NASTY, id="text"),
+        pytest.param({"html": NASTY, NASTY: [NASTY]}, id="object"),
+        pytest.param(NASTY * 15_000, id="megabyte", marks=pytest.mark.proof),
+    ],
 )
 def test_data_is_shown_as_text_whatever_is_in_it(served, data):
     """Markup, control characters, right-to-left text and a megabyte: nothing of it is HTML."""

@@ -129,7 +129,7 @@ def ask_for(method: str, path: str, address: str) -> None:
     """Send requests to an operation, and check the replies; what fails names it."""
 
     @given(case=schema()[path][method].as_strategy())
-    @settings(max_examples=3, deadline=None, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
+    @settings(max_examples=2, deadline=None, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
     def ask(case: Any) -> None:
         asked = checks()
         if (method, path) == ("post", "/schedule/"):

@@ -41,7 +41,7 @@ SIZES = pytest.mark.parametrize(
     "size", [pytest.param(SMALL, id="small"), pytest.param(FULL, id="full", marks=pytest.mark.proof)]
 )
 LONG = pytest.mark.timeout(3_600)
-# Of the troubles two are tried in `make test`: a crash, and connections that are cut.
+# Of the troubles `make test` tries a crash; `tests/work/test_cut_connections.py` cuts connections under load.
 PROOF = pytest.mark.proof
 
 
@@ -106,6 +106,7 @@ def test_the_server_crashes_and_comes_back(server, tmp_path, size, tell):
     hammered(server.url(), tmp_path / "ledger", size, restart, tell)
 
 
+@PROOF
 @LONG
 @SIZES
 def test_all_connections_are_cut_again_and_again(server, tmp_path, size, tell):

@@ -18,6 +18,7 @@ def bench(tmp_path, postgres_url) -> Iterator[Bench]:
     bench.close()
 
 
+@pytest.mark.proof
 def test_a_worker_works_off_what_there_is(bench):
     """Functions and coroutines; results are there."""
     jobs = [bench.queue.add("double", {"n": n}) for n in range(20)]
@@ -29,6 +30,7 @@ def test_a_worker_works_off_what_there_is(bench):
     assert later.result() == 2
 
 
+@pytest.mark.proof
 def test_a_worker_goes_on_when_its_server_was_restarted(tmp_path, server: PostgresServer):
     """Without being told; what it did meanwhile is not lost."""
     bench = Bench(tmp_path, server.url())

@@ -150,6 +150,7 @@ def test_what_waiting_cannot_mend_is_told_at_once(server, heard):
     assert heard.lines == []
 
 
+@pytest.mark.proof
 def test_a_worker_waits_for_a_server_that_is_down(tmp_path, server):
     """With a line that says so; when the server is there it works. It waits no longer than told."""
     bench = Bench(tmp_path, server.url("away"))
