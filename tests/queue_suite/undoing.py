@@ -240,6 +240,8 @@ def test_what_cannot_be_undone_is_tried_again(queue: Queue, clock: MovedClock) -
         assert did == (["pay"] if broken == 3 else ["pay", "-pay"])
         not_undone = "; not undone: pay (ConnectionError: away)" if broken == 3 else ""
         assert job.get().reason == ("cancelled" if way == "cancel" else f"sold out{not_undone}")
+        if broken == 3:
+            assert job.why().endswith("It has undone none of its steps: a plain requeue tries again.")
 
 
 def test_a_result_that_json_would_change_needs_an_annotation(queue: Queue) -> None:
@@ -283,9 +285,11 @@ def test_steps_that_were_undone_are_not_kept(queue: Queue) -> None:
     run_all(queue)
     assert did == ["begin", "look", "pay", "ship", "-pay"]
     assert queue.why(job).endswith(
-        "It has undone its steps: a requeue goes forward again only from such a step, or from one before it."
+        "It has undone 'pay': a plain requeue undoes only what is left; from such a step, or from one before"
+        " it, it goes forward again."
     )
-    with pytest.raises(BadInput, match="from_step is 'ship', and must be pay, or a step before it"):
+    needed = "from_step is 'ship', and must be 'pay', or a step before it: what was undone is 'pay'"
+    with pytest.raises(BadInput, match=needed):
         queue.requeue(job, from_step="ship")
     queue.requeue(job, from_step="pay")
     run_all(queue)

@@ -3,7 +3,7 @@
 They are stored outside the job's record, which only counts them; see docs/decisions/0005.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import msgspec
 from msgspec.structs import replace
@@ -85,6 +85,14 @@ def stepped(job: Job, entry: StepResult) -> Job:
         needed = f"at most {bounds.STEP_BYTES:,} bytes in all"
         raise TooLarge(f"steps of job {job.id}", f"{total:,} bytes", needed=needed)
     return replace(job, steps=max(job.steps, entry.number), step_bytes=total)
+
+
+def undone_steps(entries: Sequence[StepResult]) -> tuple[str, ...] | None:
+    """The names of the steps that were undone; None: the job has not begun to undo its steps."""
+    begun = next((at for at, one in enumerate(entries) if one.kind == "undo"), None)
+    if begun is None:
+        return None
+    return tuple(one.name.removeprefix(UNDO) for one in entries[begun + 1 :] if one.kind == "step")
 
 
 def entry_size(entry: StepResult) -> int:

@@ -7,9 +7,9 @@ from .worker import Blocker
 
 # How many workers are named whose slots are all occupied.
 SHOWN_WORKERS = 3
-# And how many names of signals.
+# And how many names of signals, and of steps that were undone.
 SHOWN_SIGNALS = 10
-UNDONE = "It has undone its steps: a requeue goes forward again only from such a step, or from one before it."
+SHOWN_UNDONE = 10
 UNLISTED = "Workers inside a program (holdfast.work) are not listed."
 
 
@@ -30,8 +30,8 @@ class Facts(Record, frozen=True, kw_only=True):
     ready_before: int = 0
     # The handlers that block executors of these workers.
     blockers: tuple[Blocker, ...] = ()
-    # Whether its steps were undone after it failed.
-    is_undone: bool = False
+    # The names of the steps that were undone after it failed; None: it has not begun to.
+    undone: tuple[str, ...] | None = None
     # The workers that may have it, by the process that has claimed it.
     holders: tuple[str, ...] = ()
     # Those that had it, if they are no longer alive.
@@ -210,10 +210,22 @@ def _paused(job: Job, facts: Facts) -> str:
 def _done(job: Job, facts: Facts) -> str:
     how = "was cancelled" if job.ended == State.CANCELLED else str(job.ended).lower()
     ended = f"It {how} at {iso(job.finished_at)}"
-    if job.ended == State.FINISHED or job.reason == "cancelled":
+    if job.ended == State.FINISHED or (job.ended == State.CANCELLED and job.reason == "cancelled"):
         return f"{ended}."
-    undone = f" {UNDONE}" if facts.is_undone else ""
-    return f"{ended}: {job.reason or 'no reason given'}.{undone}"
+    return f"{ended}: {job.reason or 'no reason given'}.{_undone(facts.undone)}"
+
+
+def _undone(names: tuple[str, ...] | None) -> str:
+    """What a requeue does with a job that has undone these of its steps; the reason has the others."""
+    if names is None:
+        return ""
+    if not names:
+        return " It has undone none of its steps: a plain requeue tries again."
+    more = f" and {len(names) - SHOWN_UNDONE} more" if len(names) > SHOWN_UNDONE else ""
+    return (
+        f" It has undone {', '.join(map(repr, names[:SHOWN_UNDONE]))}{more}: a plain requeue undoes only what"
+        " is left; from such a step, or from one before it, it goes forward again."
+    )
 
 
 _WHY = {

@@ -17,7 +17,7 @@ from ..core.history import GetHistory
 from ..core.job import WAITING, Body, Job, Place, State, Unreadable, WaitsFor, marked, readable, unreadable
 from ..core.kinds import HANDLED, LIMIT, PATTERNS, PAUSE, SCHEDULE, name_of
 from ..core.limits import Limit, find_pattern, is_pattern
-from ..core.notes import StepResult
+from ..core.notes import StepResult, undone_steps
 from ..core.queries import GetRetention, ListTasks, SearchJobs
 from ..core.redaction import redact_body, redact_named
 from ..core.rules import waits_for_signal
@@ -113,7 +113,7 @@ def _explain(txn: ReadTxn, query: q.Explain) -> str:
         is_handled=is_handled,
         handler_workers=sum(runs_handlers(worker, job.tenant) for worker in workers),
         ready_before=max(ready - 1, 0) if job.place == Place.READY else 0,
-        is_undone=job.ended == State.FAILED and _is_undone(txn, job),
+        undone=_undone(txn, job) if job.ended == State.FAILED else None,
         holders=tuple(sorted(one.name for one in knowing if one.owner and one.owner == job.owner)),
         dead=tuple(one.name for one in dead if runs_task(one, job.tenant, job.task, is_handled=is_handled)),
         blockers=tuple(one for worker in knowing for one in worker.blocked if one.part != "slots"),
@@ -122,10 +122,9 @@ def _explain(txn: ReadTxn, query: q.Explain) -> str:
     return why(job, facts)
 
 
-def _is_undone(txn: ReadTxn, job: Job) -> bool:
+def _undone(txn: ReadTxn, job: Job) -> tuple[str, ...] | None:
     after = max(job.steps - PAGE_JOBS, 0)
-    last = notes.steps(txn.rows, job, after=after, limit=PAGE_JOBS) if job.steps else []
-    return any(entry.kind == "undo" for entry in last)
+    return undone_steps(notes.steps(txn.rows, job, after=after, limit=PAGE_JOBS) if job.steps else [])
 
 
 def _occupied(job: Job, workers: Sequence[Worker]) -> tuple[tuple[str, Blocker], ...]:

@@ -11,7 +11,7 @@ from ...core.bounds import DAY_MS, MAX_TIME_MS
 from ...core.errors import BadInput, NotFound, Refused
 from ...core.job import Job, Place, Wait
 from ...core.kinds import SIGNAL_KEY, name_of
-from ...core.notes import UNDO, StepResult, entry_size
+from ...core.notes import StepResult, entry_size, undone_steps
 from ...core.rules import waits_for_signal
 from ..batch import notes
 from ..batch.batch import Batch
@@ -135,14 +135,13 @@ def cut_from(batch: Batch, job: Job, wanted: str) -> Job:
 def _check_not_undone(entries: Sequence[StepResult], first: StepResult) -> None:
     """Refuse to keep a step that was undone."""
     begun = next((at for at, one in enumerate(entries) if one.kind == "undo"), len(entries))
-    undone = [one.name.removeprefix(UNDO) for one in entries[begun + 1 :] if one.kind == "step"]
+    undone = undone_steps(entries) or ()
     # What undoes a step has its name, perhaps with a number behind it; if not, it may be any step.
     numbers = {one.name: one.number for one in reversed(entries[:begun])}
     last = min((numbers.get(name.partition(" #")[0], 1) for name in undone), default=first.number)
     if first.number > last:
-        needed = (
-            f"{entries[last - 1].name or last}, or a step before it: what was undone is {', '.join(undone)}"
-        )
+        step, names = entries[last - 1].name or last, ", ".join(map(repr, undone[:SHOWN]))
+        needed = f"{step!r}, or a step before it: what was undone is {names}"
         raise BadInput("from_step", first.name or first.number, needed=needed)
 
 
