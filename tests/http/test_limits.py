@@ -22,6 +22,7 @@ from holdfast.serve.http.api import PLANS, SPECIAL
 from tests.http.test_access import path_of
 from tests.queue_suite.tools import LONG_S, until
 
+JSON = {"Content-Type": "application/json"}
 PATHS = [(plan.route.method, plan.route.path) for plan in PLANS] + [
     (method, path) for method, path, *_ in SPECIAL
 ]
@@ -97,12 +98,22 @@ def test_a_path_that_is_no_text_is_refused(client):
     """Else it would name what its sender did not mean."""
     job_id = client.post("/v1/jobs", {"task": "t"}).json["id"]
 
-    broken = client.ask("POST", f"/v1/jobs/{job_id}/signals/%ff", b"1", {"Content-Type": "application/json"})
-    whole = client.ask(
-        "POST", f"/v1/jobs/{job_id}/signals/%ef%bf%bd", b"1", {"Content-Type": "application/json"}
-    )
+    broken = client.ask("POST", f"/v1/jobs/{job_id}/signals/%ff", b"1", JSON)
+    whole = client.ask("POST", f"/v1/jobs/{job_id}/signals/%ef%bf%bd", b"1", JSON)
 
     assert (broken.status, broken.json["code"], whole.status) == (400, "BAD_INPUT", 204)
+
+
+def test_a_signal_may_have_very_many_values(client):
+    """As many as its bytes allow; a larger one is refused before it is read."""
+    job_id = client.post("/v1/jobs", {"task": "t"}).json["id"]
+
+    statuses = [
+        client.ask("POST", f"/v1/jobs/{job_id}/signals/x", b"[%s1]" % (b"1," * count), JSON).status
+        for count in (100_000, 150_000)
+    ]
+
+    assert statuses == [204, 413]
 
 
 def test_no_reply_is_guessed_at_by_browsers(served, client):

@@ -9,12 +9,13 @@ import pytest
 
 from holdfast.core import commands as c
 from holdfast.core import queries as q
-from holdfast.core.errors import ChildFailed, LeaseLost
+from holdfast.core.errors import ChildFailed, LeaseLost, Refused
 from holdfast.core.job import Code, Place, State
 from holdfast.queue.context import AsyncContext, Context
 from holdfast.queue.queue import Queue
 from holdfast.testing.clock import MovedClock
 
+from .fixtures import MakeQueue
 from .tools import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS, ask, complaints, hold_of, nothing, see, take
 
 
@@ -326,3 +327,58 @@ def test_what_can_be_done_to_a_job_that_waits(queue: Queue) -> None:
 
     assert [job.result() for job in jobs[2:]] == ["gone", "gone"]
     assert queue.counts() == {"wait": {"FINISHED": 2, "CANCELLED": 1}}
+
+
+def test_a_signal_that_no_run_has_seen_is_not_passed_over_by_a_cancel(queue: Queue) -> None:
+    """The job runs once more, in which it may find that it has something to undo; and takes no others."""
+    did: list[str] = []
+
+    @queue.task
+    def order(ctx: Context) -> None:
+        event = ctx.wait_for("paid", type=str)
+        ctx.compensate("payment", did.append, f"refund of {event}")
+        ctx.step("ship", did.append, "shipped")
+
+    job = order.add()
+    run_all(queue)
+    queue.signal(job, "paid", "evt-1")
+    assert queue.cancel(job).state == State.QUEUED
+    with pytest.raises(Refused, match="it is being cancelled, and must be a job that goes on"):
+        queue.signal(job, "paid", "evt-2")
+    run_all(queue)
+
+    assert (job.get().state, did) == (State.CANCELLED, ["refund of evt-1"])
+
+
+def test_older_code_gives_back_a_job_that_newer_code_has_begun(
+    queue: Queue, make_queue: MakeQueue, clock: MovedClock
+) -> None:
+    """It is no attempt, and the job does not fail: old and new workers may run side by side."""
+    old = make_queue()
+
+    @queue.task
+    def review(ctx: Context) -> str:
+        if ctx.version("ask first"):
+            ctx.wait_for("approval")
+        ctx.sleep("1h")
+        return "done"
+
+    @old.task(name="review", attempts=1)
+    def old_review(ctx: Context) -> str:
+        ctx.sleep("1h")
+        return "done"
+
+    job = review.add()
+    take(queue).run()
+    queue.signal(job, "approval")
+    take(old).run()
+    found = job.get()
+    assert (found.state, found.attempts) == (State.QUEUED, 0)
+    assert found.outcome is not None
+    assert found.outcome.error == "it has gone past the version 'ask first', which this worker does not have"
+    clock.advance(MINUTE_MS)
+    take(queue).run()
+    clock.advance(HOUR_MS)
+    take(queue).run()
+
+    assert job.result() == "done"

@@ -362,12 +362,16 @@ def _check_signal(command: SendSignal) -> None:
     if not command.data:
         raise BadInput("data", command.data, needed="JSON")
     check_body("data", command.data)
-    size = size_of(command.data)
-    if size > bounds.SIGNAL_BYTES:
-        found, needed = f"{size:,} bytes", f"at most {bounds.SIGNAL_BYTES:,} bytes"
-        raise TooLarge(f"signal {command.name!r}", found, needed=needed)
+    check_signal_size(command.name, size_of(command.data))
     if command.key:
         check_key("key", command.key.encode(errors="replace"), bounds.UNIQUE_KEY_BYTES)
+
+
+def check_signal_size(name: str, size: int) -> None:
+    """Refuse a signal whose data are too large."""
+    if size > bounds.SIGNAL_BYTES:
+        found, needed = f"{size:,} bytes", f"at most {bounds.SIGNAL_BYTES:,} bytes"
+        raise TooLarge(f"signal {name!r}", found, needed=needed)
 
 
 def _check_sysid(command: TakeSysid) -> None:

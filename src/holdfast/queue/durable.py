@@ -295,6 +295,8 @@ def call(run: Function, news: Sequence[NewJob]) -> Flow[list[Any]]:
     wait = Suspension(kind="call", jobs=tuple(news))
     entry = yield from _wait(run, wait)
     if len(entry.jobs) != len(news):
+        assert run._replay is not None
+        run._replay.check_version()
         raise changed(entry.number, f"a call of {counted(len(entry.jobs), 'job')}", f"of {len(news):,}")
     if entry.ended:
         ends = msgspec.json.decode(entry.result, type=list[CallEnd])

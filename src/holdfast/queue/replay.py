@@ -16,8 +16,10 @@ from msgspec.structs import replace
 from ..core.commands import NewStep
 from ..core.job import Job, StepKind, WaitKind
 from ..core.notes import StepResult
-from .answers import Failed, storable
+from .answers import Failed, Retry, storable
 
+# For how long older code gives back a job that newer code has begun.
+GIVEN_BACK_FOR = "10s"
 _SHOWN = {"sleep": "sleep", "signal": "wait_for", "call": "call"}
 
 
@@ -51,6 +53,8 @@ class Replay:
         self._undone: dict[str, deque[StepResult]] = {}
         self._waits: deque[StepResult] = deque()
         self._versions: dict[str, bool] = {}
+        # Those that this run has asked for.
+        self._known_versions: set[str] = set()
         # Why an earlier run has begun to undo the steps; None: none has.
         self.undo: StepResult | None = None
         # How often that was begun.
@@ -108,6 +112,7 @@ class Replay:
 
     def version(self, name: str) -> bool:
         """Whether no earlier run went on from here without this version."""
+        self._known_versions.add(name)
         known = self._versions.get(name)
         if known is None:
             known = self._versions[name] = not any(number > self._last for number in self._left)
@@ -123,8 +128,16 @@ class Replay:
         self._visit(entry)
         if (entry.kind, entry.name) != (kind, name):
             was, now = _described(entry.kind, entry.name), _described(kind, name)
+            self.check_version()
             raise changed(entry.number, was, now)
         return entry
+
+    def check_version(self) -> None:
+        """Give the job back if it has gone past a version that this process does not know."""
+        newer = [name for name in self._versions if name not in self._known_versions]
+        if newer:
+            reason = f"it has gone past the version {newer[0]!r}, which this worker does not have"
+            raise Retry(GIVEN_BACK_FOR, counts=False, reason=reason)
 
     def take_unrecorded(self) -> tuple[NewStep, ...]:
         """The entries to be recorded before the next one."""

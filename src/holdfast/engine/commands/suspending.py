@@ -163,13 +163,17 @@ def send_signal(batch: Batch, command: c.SendSignal) -> None:
     if job.place is Place.DONE or job.strict:
         found = str(job.state) if job.place is Place.DONE else "a job of the job-command port"
         raise Refused("signal", job.id, found=found, needed="a job that has not ended")
+    if job.cancel_requested or job.undoes:
+        found = "being cancelled" if job.cancel_requested else f"failing: {job.undoes}"
+        raise Refused("signal", job.id, found=found, needed="a job that goes on")
     if key:
         _note_key(batch, key, job.tenant)
     if waits_for_signal(job, command.name) and job.waits_for is not None:
         entry = notes.find_step(batch, job, job.waits_for.step)
         assert entry is not None
         after = notes.put_step(batch, job, replace(entry, result=command.data, ended=batch.now_ms))
-        batch.put(rules.woken(after, now_ms=batch.now_ms))
+        # A cancel before its next run must not pass over a signal: that run may have something to undo.
+        batch.put(rules.woken(replace(after, compensates=True), now_ms=batch.now_ms))
     else:
         batch.put(notes.add_signal(batch, job, command.name, command.data))
 

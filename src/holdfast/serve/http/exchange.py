@@ -223,7 +223,7 @@ def wait_s_of(said: Any) -> float:
 def decode(raw: bytes, kind: Any) -> Any:
     """JSON as a form; a problem tells the path to what is wrong."""
     try:
-        if len(raw) > READ_AT_ONCE_BYTES and raw.count(b",") >= BATCH_JOBS:
+        if kind is not msgspec.Raw and len(raw) > READ_AT_ONCE_BYTES and raw.count(b",") >= BATCH_JOBS:
             check_values(raw, kind)
         return msgspec.json.decode(raw, type=kind)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:

@@ -16,6 +16,7 @@ from ...core import commands as c
 from ...core import queries as q
 from ...core.access import Grant, confine
 from ...core.bounds import BATCH_JOBS, HTTP_KEY_BYTES, PAGE_JOBS
+from ...core.checks import check_signal_size
 from ...core.creating import add_commands
 from ...core.errors import BadInput, HoldfastError, NotFound, Unavailable
 from ...core.ids import SLOTS, IdRange, moved
@@ -174,6 +175,8 @@ def _spread(ranges: list[IdRange], news: list[c.NewJob]) -> list[int]:
 async def signal(exchange: Exchange, request: Request, grant: Grant) -> Response:
     """Send a signal; the body is its data, as webhooks send it: any JSON, and null without one."""
     raw = await exchange.body(request)
+    # Before the JSON is looked at.
+    check_signal_size(request.path_params["name"], len(raw))
     command = c.SendSignal(
         job_id=read_id(request.path_params["job_id"]),
         name=request.path_params["name"],
