@@ -221,7 +221,9 @@ def by_hand(job: ClaimedJob) -> None:
     assert_type(resize.handle(7), Handle[bytes])
     assert_type(told_on_a_loop.handle(queue.get(7)).result(), int)
     assert_type(queue.gather([told_on_a_loop.call(path) for path in "ab"]).results(), list[int])
-    assert_type(queue.gather([resize.call("a")], when_done=fetch).follower, Handle[Any] | None)
+    assert_type(queue.gather([resize.call("a")], when_done=fetch).follower, Handle[Any])
+    assert_type(resize.handle(queue.gather([resize.call("a")], when_done=fetch).follower), Handle[bytes])
+    assert_type(queue.gather([resize.call("a")]).results(failures="return"), list[bytes | JobFailed])
     assert_type(queue.gather([("resize", {"path": "a"})]), JobGroup[Any])
     assert_type(queue.add_many([resize.call("a")]), list[Handle[bytes]])
     assert_type(queue.add_many([("resize", {"path": "a"})]), list[Handle[Any]])
@@ -266,7 +268,10 @@ async def awaited(queue: AsyncQueue, job: AsyncClaimedJob) -> None:
     assert_type(await queue.find(crop, unique="a"), AsyncHandle[int] | None)
     assert_type(await crop.handle("7").result(), int)
     assert_type(await queue.add_many([crop.call("a")]), list[AsyncHandle[int]])
-    assert_type(await (await queue.gather([crop.call("a")])).results(), list[int])
+    group = await queue.gather([crop.call("a")], when_done=crop.call("b"))
+    assert_type(await group.results(), list[int])
+    assert_type(await group.results(failures="return"), list[int | JobFailed])
+    assert_type(crop.handle(group.follower), AsyncHandle[int])
 
     @queue.task(batch=2)
     async def sizes(paths: list[str]) -> list[int]:

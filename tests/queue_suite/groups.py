@@ -31,12 +31,14 @@ def test_a_group_has_the_results_of_its_jobs_in_order(queue: Queue) -> None:
         group.results()
     assert group.progress() == GroupProgress(3, 2, 0, 1, 0, 0, 0)
     with pytest.raises(BadInput, match="failures is 'ignore', and must be raise or return"):
-        group.results(failures="ignore")  # type: ignore[arg-type]
+        group.results(failures="ignore")  # type: ignore[call-overload]
 
     for _ in range(2):
         take(queue, "double").run()
 
-    assert (group.results(wait="1s"), group.follower, len(group)) == ([2, 4, 6], None, 3)
+    assert (group.results(wait="1s"), len(group)) == ([2, 4, 6], 3)
+    with pytest.raises(AttributeError, match="the group has no follower: it was added without when_done"):
+        _ = group.follower
     assert queue.gather([]).results() == []
 
 
@@ -80,7 +82,6 @@ def test_the_follower_runs_when_all_jobs_of_a_group_have_ended(queue: Queue) -> 
         return sum(queue.result(child) for child in ctx.children() if child.state == State.FINISHED)
 
     group = queue.gather([part.call(n) for n in (1, 2, 3)], when_done=total.call("squares"))
-    assert group.follower is not None
     assert (state_of(queue, group.follower), group.progress().waiting) == ("PAUSED", 3)
     assert nothing(queue, "total")
     for _ in range(3):
@@ -130,7 +131,7 @@ def test_a_follower_without_jobs_runs_at_once(queue: Queue) -> None:
     """All of them have ended."""
     group: JobGroup[Any] = queue.gather([], when_done="total")
 
-    assert take(queue, "total").id == group.follower.id  # type: ignore[union-attr]
+    assert take(queue, "total").id == group.follower.id
 
 
 def test_groups_that_cannot_be_added_are_refused(queue: Queue) -> None:
@@ -172,7 +173,7 @@ def test_a_group_in_asyncio(tell: Tell) -> None:  # noqa: F811
             await (await taken(queue, "double")).run()
         assert (await group.results(wait="1s", failures="return"))[:2] == [2, 4]
         assert (await group.progress()).failed == 1
-        assert (await taken(queue, "total")).id == group.follower.id  # type: ignore[union-attr]
+        assert (await taken(queue, "total")).id == group.follower.id
         other = await queue.gather([double.call(4)])
         await other.cancel()
         assert (await other.progress()).cancelled == 1

@@ -8,7 +8,7 @@ With a follower all jobs are one transaction. It is a parent as one whose handle
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Generic, Literal, NamedTuple, TypeVar
+from typing import Any, Generic, Literal, NamedTuple, TypeVar, overload
 
 from msgspec.structs import replace
 
@@ -54,7 +54,14 @@ class BaseJobGroup(Generic[H, F]):
     """What groups of both kinds of queues are: the handles in the order of the calls, and the follower."""
 
     def __init__(self, handles: Sequence[H], follower: F | None) -> None:
-        self.handles, self.follower = tuple(handles), follower
+        self.handles, self._follower = tuple(handles), follower
+
+    @property
+    def follower(self) -> F:
+        """The handle of the job of `when_done`; `AttributeError` if there was none."""
+        if self._follower is None:
+            raise AttributeError("the group has no follower: it was added without when_done")
+        return self._follower
 
     def __len__(self) -> int:
         return len(self.handles)
@@ -63,14 +70,22 @@ class BaseJobGroup(Generic[H, F]):
         return iter(self.handles)
 
     def __repr__(self) -> str:
-        then = f", then job {self.follower.id}" if self.follower else ""
+        then = f", then job {self._follower.id}" if self._follower else ""
         return f"<group of {len(self.handles)} jobs{then}>"
 
 
 class JobGroup(BaseJobGroup[Handle[R], Handle[Any]], Generic[R]):
     """Jobs that were added by `Queue.gather`."""
 
-    def results(self, wait: Duration | None = None, *, failures: OnFailure = "raise") -> list[R]:
+    @overload
+    def results(self, wait: Duration | None = None, *, failures: Literal["raise"] = "raise") -> list[R]: ...
+
+    @overload
+    def results(
+        self, wait: Duration | None = None, *, failures: Literal["return"]
+    ) -> list[R | JobFailed]: ...
+
+    def results(self, wait: Duration | None = None, *, failures: OnFailure = "raise") -> list[Any]:
         """The results in the order of the calls, when all jobs have ended within `wait` together.
 
         The first job without a result raises its `JobFailed`; with `failures="return"` that is its result.
@@ -106,7 +121,17 @@ class JobGroup(BaseJobGroup[Handle[R], Handle[Any]], Generic[R]):
 class AsyncJobGroup(BaseJobGroup[AsyncHandle[R], AsyncHandle[Any]], Generic[R]):
     """Jobs that were added by `AsyncQueue.gather`."""
 
-    async def results(self, wait: Duration | None = None, *, failures: OnFailure = "raise") -> list[R]:
+    @overload
+    async def results(
+        self, wait: Duration | None = None, *, failures: Literal["raise"] = "raise"
+    ) -> list[R]: ...
+
+    @overload
+    async def results(
+        self, wait: Duration | None = None, *, failures: Literal["return"]
+    ) -> list[R | JobFailed]: ...
+
+    async def results(self, wait: Duration | None = None, *, failures: OnFailure = "raise") -> list[Any]:
         """See `JobGroup.results`."""
         deadline = _Deadline(wait, failures)
         found: list[Any] = []
