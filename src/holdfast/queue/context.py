@@ -287,7 +287,8 @@ class Context(Running):
         The function begins again at its top; what it has recorded returns at once. See docs/functions.md.
         """
         self._check_outside("sleep", threading.current_thread())
-        sleep(self._do(durable.sleep(self, how_long)))
+        if rest_s := self._do(durable.sleep(self, how_long)):
+            sleep(rest_s)
 
     @overload
     def wait_for(self, name: str, *, timeout: Duration | None = None, type: type[T]) -> T: ...
