@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.house.run_document import blocks
 from tests.house.source import ROOT
 
 pytestmark = pytest.mark.proof
@@ -57,5 +58,19 @@ def test_mypy_finds_nothing(folder, files, task, options, tmp_path):
 
     words = ("--strict", "--config-file", config, "--cache-dir", ROOT / ".cache/mypy_of_examples", *options)
     done = run("mypy", *words, *files, results, folder=EXAMPLES / folder, MYPYPATH=str(EXAMPLES / folder))
+
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_mypy_finds_nothing_in_a_page(tmp_path):
+    """All code of the page is one program; it needs no annotations that the page does not show."""
+    page = blocks((ROOT / "docs/fastapi.md").read_text("utf-8"))
+    (program := tmp_path / "shop.py").write_text(
+        "\n\n".join(block.text for block in page if block.language == "python")
+    )
+    (config := tmp_path / "mypy.ini").write_text("[mypy]\n")
+
+    words = ("--strict", "--config-file", config, "--cache-dir", ROOT / ".cache/mypy_of_examples")
+    done = run("mypy", *words, program, folder=tmp_path)
 
     assert done.returncode == 0, done.stdout + done.stderr
