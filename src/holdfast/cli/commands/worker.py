@@ -99,7 +99,11 @@ SWITCH_S = 0.000_5
     metavar="TASK=N",
     help="Weight of a task for `weighted`; repeatable.",
 )
-@click.option("--until-empty", is_flag=True, help="Stop when no job is left to run.")
+@click.option(
+    "--until-empty",
+    is_flag=True,
+    help="Stop when no job is left to run; waits for those due later, and functions that sleep.",
+)
 @click.option(
     "--burst-seconds", type=click.FloatRange(0, min_open=True), help="Stop claiming after this time."
 )
