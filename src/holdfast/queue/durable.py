@@ -20,7 +20,7 @@ from ..core.bounds import STEPS_KEPT, UNDO_TRIES, WAKE_EARLY_MS
 from ..core.checks import check_command
 from ..core.commands import NewJob, Suspension
 from ..core.errors import BadInput, ChildFailed, LeaseLost, NotFound, Timeout, Unquoted
-from ..core.job import Body, Job, Outcome, State, StepKind, Unreadable
+from ..core.job import Body, Job, Outcome, State, StepKind, Unreadable, WaitKind
 from ..core.notes import StepResult
 from ..core.units import counted, duration_ms, moment_ms
 from ..store.common.clock import monotonic_s
@@ -257,12 +257,12 @@ def version(run: Function, name: str) -> Flow[bool]:
 
 def sleep(run: Function, how_long: Duration | datetime) -> Flow[float]:
     """See `Context.sleep`; returns for how many seconds this run must wait, as it was claimed early."""
-    if isinstance(how_long, datetime):
-        wait = Suspension(kind="sleep", until=max(moment_ms(how_long, name="sleep"), 1))
-    else:
-        wait = Suspension(kind="sleep", delay_ms=duration_ms(how_long, name="sleep"))
-    entry = yield from _wait(run, wait)
-    if not _is_past(run, entry):
+    entry = yield from _known_wait(run, "sleep")
+    if entry is None or not _is_past(run, entry):
+        if isinstance(how_long, datetime):
+            wait = Suspension(kind="sleep", until=max(moment_ms(how_long, name="sleep"), 1))
+        else:
+            wait = Suspension(kind="sleep", delay_ms=duration_ms(how_long, name="sleep"))
         _suspend(run, wait, entry)
     lease = run._job._lease
     early_ms = entry.until - lease.started_at - (lease.ran_ms or 0)
@@ -348,12 +348,18 @@ def restart(run: Function, data: Any) -> Flow[None]:
 def _wait(run: Function, wait: Suspension) -> Flow[StepResult]:
     """The entry of a wait; a new one ends the run."""
     assert wait.kind != "restart"
-    kept = yield from replay(run)
-    entry = kept.wait(wait.kind, wait.name)
-    if entry is None and _goes_back(run, kept):
-        raise Suspended
+    entry = yield from _known_wait(run, wait.kind, wait.name)
     if entry is None:
         _suspend(run, wait)
+    return entry
+
+
+def _known_wait(run: Function, kind: WaitKind, name: str = "") -> Flow[StepResult | None]:
+    """The entry of the next wait, if an earlier run came to it."""
+    kept = yield from replay(run)
+    entry = kept.wait(kind, name)
+    if entry is None and _goes_back(run, kept):
+        raise Suspended
     return entry
 
 
