@@ -50,7 +50,11 @@ def entry_error(entry: StepResult) -> str:
     if entry.kind not in ("error", "undo"):
         return ""
     kept = msgspec.json.decode(entry.result or "null")
-    return f"{kept.get('name')}: {kept.get('text')}" if isinstance(kept, dict) else entry.result
+    if not isinstance(kept, dict):
+        return entry.result
+    # Those of an ending that the function or an operator asked for have no class that tells more.
+    is_asked = entry.kind == "undo" and kept.get("name") in ("Failed", "Retry")
+    return f"{kept.get('text')}" if is_asked else f"{kept.get('name')}: {kept.get('text')}"
 
 
 class LogLine(Record, frozen=True, kw_only=True):

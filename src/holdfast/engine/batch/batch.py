@@ -190,7 +190,7 @@ class Batch(msgspec.Struct, kw_only=True, eq=False):
             self.load([job_id])
         return self.jobs.get(job_id)
 
-    def get(self, job_id: int, tenant: str | None = None) -> Job:
+    def get(self, job_id: int, tenant: str | None = None, *, verb: str = "change") -> Job:
         """A live job; raises `NotFound`, or `Refused` for an archived job, which cannot change.
 
         With a tenant, jobs of other tenants are not found.
@@ -204,7 +204,9 @@ class Batch(msgspec.Struct, kw_only=True, eq=False):
         if old is not None:
             delete = ", and delete it before if its unique_for has not passed" if old.unique_for_ms else ""
             needed = f"a job that is not archived: add another{delete}"
-            raise Refused("change", job_id, found=f"{old.state} and archived", needed=needed)
+            if verb == "signal":
+                needed = "a job that has not ended"
+            raise Refused(verb, job_id, found=f"{old.state} and archived", needed=needed)
         raise NotFound("job", job_id)
 
     def children(self, parent_id: int, place: Place, limit: int, after: int = 0) -> tuple[list[Job], int]:

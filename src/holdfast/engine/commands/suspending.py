@@ -159,7 +159,7 @@ def send_signal(batch: Batch, command: c.SendSignal) -> None:
     key = name_of(str(command.job_id), command.name, command.key) if command.key else ""
     if key and _was_sent(batch, key, command.tenant):
         return
-    job = batch.get(command.job_id, command.tenant)
+    job = batch.get(command.job_id, command.tenant, verb="signal")
     if job.place is Place.DONE or job.strict:
         found = str(job.state) if job.place is Place.DONE else "a job of the job-command port"
         raise Refused("signal", job.id, found=found, needed="a job that has not ended")
