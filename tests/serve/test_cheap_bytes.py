@@ -322,8 +322,11 @@ def test_a_large_body_costs_no_http_path_more_than_its_bytes_allow(serving):
 
 VALUES = {
     "lines": b"\n ",
+    "lines of text": b"xy\n ",
+    "line breaks": b"\r",
     "escapes": b"\\a",
     "characters": b"\\u0041",
+    "characters and text": b"\\u4e00ab",
     "commas": b",",
     "lists in lists": b"[",
     "objects in objects": b'{"a":',

@@ -4,6 +4,7 @@ import itertools
 import os
 import random
 import time
+import tracemalloc
 
 import pytest
 from hypothesis import given
@@ -31,6 +32,7 @@ def parsed(*pieces):
         (b"GetJob\tx\nname: foo\n\n", "GetJob", {"name": "foo"}),
         (b"GetJob\nNAME \t:  a : b \t\n\n", "GetJob", {"name": "a : b"}),
         (b"GetJob\nname: a\rother: b\n\rmore: c\n\n", "GetJob", {"name": "a", "other": "b", "more": "c"}),
+        (b"GetJob\nname: a\r\rother: b\r\r c\n\n", "GetJob", {"name": "a", "other": "b c"}),
         (b"GetJob\nname: a\nNAME: b\n\n", "GetJob", {"name": "b"}),
         (b'X\ndata: {"a":\n  1,\n\t"b":2}\n\n', "X", {"data": '{"a": 1, "b":2}'}),
         (b"X\nempty:\n\n", "X", {"empty": ""}),
@@ -197,6 +199,26 @@ def test_a_value_of_very_many_lines_takes_no_longer_than_one_line():
 
     assert found.headers["data"] == "[ " + "1, " * 500_000 + "2]"
     assert time.process_time() - began_s < 10
+
+
+@pytest.mark.parametrize("piece", [b"\n ", b"xy\n ", b"\r", b"\\u4e00ab"], ids=repr)
+def test_no_value_takes_many_times_its_bytes(piece):
+    """Whatever it is made of: empty lines, short lines, line breaks or characters."""
+    raw = b"CreateJob\ndata: " + piece * (600_000 // len(piece)) + b"\n\n"
+    tracemalloc.start()
+
+    (found,) = parsed(raw)
+
+    most_bytes = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert isinstance(found, Request)
+    assert most_bytes < 9 * len(raw)
+
+
+def test_escapes_are_undone_wherever_a_long_value_is_divided():
+    """Of two halves of a character neither is left alone."""
+    for start in range(12):
+        assert unescaped("x" * start + r"\ud83d\ude00" * 6_000) == "x" * start + "\U0001f600" * 6_000
 
 
 @pytest.mark.parametrize(

@@ -61,9 +61,15 @@ _LINE_BREAK = re.compile(rb"[\r\n]")
 _MEANS_BODY = re.compile(rb"content-length|transfer-encoding", re.IGNORECASE)
 # The end of a payload's value: a line break that no blank follows. Its lines are not looked at one by one.
 _PAYLOAD_END = re.compile(rb"[\r\n](?=[^ \t\r\n])")
-_LINE_END = re.compile(r"\r\n|\n\r|\n|\r")
-# What joins a line with those that continue it. Without the look behind, many blanks would take their square.
-_CONTINUED = re.compile(r"(?<![ \t])[ \t]*+(?:(?:\r\n|\n\r|\n|\r)[ \t]++)+")
+# With the empty lines after it: they mean nothing.
+_LINE_END = re.compile(r"[\r\n]++")
+# What joins a line with those that continue it. Without the look behind, many blanks would take their square;
+# without the last plus, the matcher would keep 120 bytes for each line, to go back to it.
+_CONTINUED = re.compile(r"(?<![ \t\r\n])[ \t]*+(?:[\r\n]++[ \t]++)++")
+# Parts of a value that can be joined, and unescaped, one after the other. `sub` makes a list of all that it
+# leaves and inserts: for a whole value of short lines or escapes it would take twenty times the bytes.
+_LINES_PART = re.compile(r"(?s).{1,65536}[ \t\r\n]*+")
+_ESCAPES_PART = re.compile(r"(?s).{1,65536}[^\\]*+(?:\\u[dD][c-fC-F][^\\]*+)*+")
 _NOT_BLANK = re.compile(rb"[^ \t\r\n]")
 _BLANK = re.compile(r"[ \t]")
 _DIGITS = re.compile(r"[0-9]{1,18}")
@@ -227,8 +233,8 @@ class _LineBytes:
         return self._bytes + self._line(head, length)[0]
 
     def _line_end(self, head: bytearray, length: int) -> re.Match[bytes] | None:
-        """The end of the current line, or of all lines that continue a payload."""
-        if self._in_payload and self._line_at < length and head[self._line_at] in b" \t":
+        """The end of the current line, or of all lines that continue a payload, empty ones too."""
+        if self._in_payload and self._line_at < length and head[self._line_at] in b" \t\r\n":
             if (end := _PAYLOAD_END.search(head, self._looked, length)) is not None:
                 return end
             # The last byte may be a line break whose next line is yet to come.
@@ -238,7 +244,7 @@ class _LineBytes:
     def _line(self, head: bytearray, end: int) -> tuple[int, bool]:
         """What the current line counts for up to `end`, and whether it belongs to a payload header."""
         at, in_payload, size = self._line_at, self._in_payload, end - self._line_at + 1
-        if end > at and head[at] not in b" \t":
+        if end > at and head[at] not in b" \t\r\n":
             # The first line is the verb's. A name that is longer than all lines may be is that of no payload.
             colon = head.find(b":", at, min(end, at + PORT_LINES_BYTES)) if at else -1
             in_payload = colon >= 0 and bytes(head[at:colon]).strip(b" \t").lower() in PAYLOADS
@@ -253,7 +259,8 @@ def _parsed(raw: bytes) -> Request | Broken:
         return BAD_TEXT
     first, *rest = _LINE_END.split(text, maxsplit=1)
     # Lines are joined before they become objects: a value may have millions of them.
-    lines = _LINE_END.split(_CONTINUED.sub(" ", rest[0])) if rest else []
+    joined = _LINES_PART.sub(lambda part: _CONTINUED.sub(" ", part[0]), rest[0]) if rest else ""
+    lines = _LINE_END.split(joined)
     found = [line for line in lines if line.strip(" \t")]
     if len(found) > PORT_HEADERS:
         return BAD_HEADER
@@ -278,7 +285,7 @@ def unescaped(value: str) -> str:
     for escape, char in _PLAIN.items():
         text = text.replace(escape, char)
     if "\\u" in text:
-        text = _UNICODE.sub(_character, text)
+        text = _ESCAPES_PART.sub(lambda part: _UNICODE.sub(_character, part[0]), text)
     last = "\\" if text.endswith("\\") else ""
     return text.replace("\\", "").replace(_BACKSLASH, "\\") + last
 
