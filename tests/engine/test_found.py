@@ -350,7 +350,7 @@ def test_an_extend_that_is_refused_takes_no_permit(rig):
     rig.add(domain=b"x")
     rig.add(domain=b"x")
     over, fine = rig.claim(lease_ms=10)
-    rig.clock.advance(10)
+    rig.clock.advance(11)
     assert len(rig.claim(limit=1, tasks=("b",))) == 0
     rig.ok(c.SetLimit(domain=b"x", limit=Limit(concurrency=1)))
 
